@@ -1,0 +1,210 @@
+"""What a backend answers, so that no other room needs to know its name.
+
+One file beside this one is one backend. It subclasses `Backend`, fills in the facts, and binds an instance to
+`BACKEND`; the folder is the registry (`wherry.roster`), and the entry-point group `wherry.backends` adds those of third
+parties. A backend loads without torch: whatever needs it imports it inside the method.
+
+Two kinds of facts stand in a backend file: what the hardware here says (`probe`, `memory`) and what is true of any
+machine of that kind (`capabilities`, `wording`, `virtual`), which is what a rehearsal and `wherry check` go by.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+
+class State(enum.Enum):
+    """Is a backend usable here? A broken one is told apart from an absent one."""
+
+    PRESENT = "present"
+    ABSENT = "absent"  # no hardware, or a torch built without it
+    BROKEN = "broken"  # it should be here, but asking it failed: a driver too old, a library missing
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """The answer of `Backend.probe`."""
+
+    state: State
+    reason: str  # one clause, no full stop: why absent, what broke, or what is here
+    count: int = 0
+    names: tuple[str, ...] = ()  # one per device
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of the whole device, all processes together."""
+
+    free: int
+    total: int
+
+
+class Maturity(enum.Enum):
+    """How far torch.compile is on a backend."""
+
+    MATURE = "mature"
+    PROTOTYPE = "prototype"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What any device of a backend can do. Dtypes are torch's names without the prefix ("bfloat16")."""
+
+    dtypes: frozenset[str]
+    streams: bool
+    timed_events: bool
+    graphs: bool
+    pinned_memory: bool
+    non_blocking: bool  # copies from pinned memory really queue
+    autocast_dtypes: tuple[str, ...]
+    autocast_default: str
+    grad_scaler: bool
+    foreach_default: bool
+    fused_optimizers: tuple[str, ...]
+    compile: Maturity
+    distributed: str  # the torch.distributed backend: "nccl", "xccl", "gloo"
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The words of a backend's own errors.
+
+    Attributes:
+        check_prefix: the name in `wrapper_CUDA_mm`; None where no check is generated.
+        tensor_type: what `Tensor.type()` starts with: "torch.cuda" in "torch.cuda.FloatTensor".
+        lazy_init: what the first use of an absent device raises (exception type name, text).
+        absent_to: what `.to(device)` raises where the device is absent, if not `lazy_init`.
+        absent_alloc: what `torch.zeros(device=...)` raises where it is absent, if not `lazy_init`.
+        out_of_memory: exception type name ("OutOfMemoryError" is torch's) and text, a format string of these fields:
+            `tried_nbytes` and `index`, whole numbers; `tried`, `total`, `free`, `allocated`, `reserved`, `other` (allocated
+            by others) and `limit` (the most one process may have), which are sizes as torch prints them ("2.00 GiB").
+    """
+
+    check_prefix: str | None
+    tensor_type: str | None
+    lazy_init: tuple[str, str]
+    absent_to: tuple[str, str] | None = None
+    absent_alloc: tuple[str, str] | None = None
+    out_of_memory: tuple[str, str] = ("OutOfMemoryError", "")
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualDevice:
+    """What one rehearsed device says of itself, taken from a common real one (its source beside it)."""
+
+    name: str
+    total_memory: int  # bytes
+    max_count: int  # 1 where torch knows one device only
+    constants: Mapping[str, object] = field(
+        default_factory=dict
+    )  # dotted torch name -> value, e.g. "torch.version.hip"
+    properties: Mapping[str, object] = field(default_factory=dict)  # fields of get_device_properties()
+
+
+@dataclass(frozen=True, slots=True)
+class Quirk:
+    """A fact that looks like a mistake, with the torch version it holds from and its link."""
+
+    what: str
+    since: str
+    source: str
+
+
+class Backend:
+    """One kind of device. Subclass it in a file of its own; see `cpu.py` for the smallest."""
+
+    name: str  # what a user calls it: "rocm"
+    device_type: str  # what torch.device says: "cuda"
+    title: str  # for tables: "AMD ROCm"
+    namespace: str | None  # the torch module that speaks for it: "torch.cuda"
+    aliases: tuple[str, ...] = ()  # other names users type: ("nvidia", "gpu")
+    priority: int  # pick() tries higher ones first
+    capabilities: Capabilities
+    wording: Wording
+    virtual: VirtualDevice | None  # None: cannot be rehearsed
+    quirks: tuple[Quirk, ...] = ()
+
+    visibility: tuple[str, ...] = ()  # environment variables that hide devices, the one that wins first
+
+    def probe(self) -> Presence:
+        """Is it usable in this process? Never raises: a failure is `State.BROKEN` with its reason.
+
+        It may start the backend's runtime, to learn the names of the devices; `count` does not.
+        """
+        try:
+            import torch  # noqa: F401 - only whether it imports is asked
+        except ModuleNotFoundError as err:
+            if err.name == "torch":
+                return Presence(State.ABSENT, "torch is not installed")
+            return Presence(State.BROKEN, f"torch does not import: {err}")
+        except (ImportError, OSError) as err:  # a shared library that is missing raises OSError
+            return Presence(State.BROKEN, f"torch does not import: {err}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of a broken driver; the reason below says it once
+            try:
+                return self.look()
+            except Exception as err:  # noqa: BLE001 - drivers raise anything; the reason is kept and shown
+                return Presence(State.BROKEN, first_line(err))
+
+    def look(self) -> Presence:
+        """`probe` for subclasses to fill in: torch imports, and what is raised here counts as broken."""
+        raise NotImplementedError
+
+    def count(self) -> int:
+        """How many devices this process could use now; 0 when absent. Starts no runtime. Needs torch."""
+        raise NotImplementedError
+
+    def memory(self, index: int) -> Memory | None:
+        """Free and total bytes of device `index`; None where the backend cannot tell."""
+        raise NotImplementedError
+
+    def hidden_by(self) -> str | None:
+        """The environment variable that decides which devices are seen, as a clause, if one is set."""
+        for name in self.visibility:
+            if name in os.environ:
+                return f'{name} is "{os.environ[name]}"'
+        return None
+
+    def can_hold(self, dtype: str, index: int | None = None) -> bool:
+        """Whether tensors of this dtype ("float64") can live and be computed with here.
+
+        With an index that very device is asked, where devices of one backend differ.
+        """
+        return dtype in self.capabilities.dtypes
+
+
+def why_unusable(start: Callable[[], object], *, absent: tuple[str, ...], hidden_by: str | None) -> Presence:
+    """Start a runtime that reports no device, to learn the reason.
+
+    Args:
+        start: Starts the runtime and raises when that fails: `torch.cuda.init`.
+        absent: Texts that mean "no hardware". Any other means that something is broken.
+        hidden_by: The environment variable that may be the cause, as a clause.
+    """
+    try:
+        start()
+    except Exception as err:  # noqa: BLE001 - drivers raise anything; the reason is kept and shown
+        reason = first_line(err)
+        state = State.ABSENT if any(text in reason for text in absent) else State.BROKEN
+    else:
+        reason, state = "its runtime starts, but shows no device", State.ABSENT
+    return Presence(state, f"{reason} ({hidden_by})" if hidden_by else reason)
+
+
+def first_line(err: BaseException) -> str:
+    """The first line of an exception's text, without its full stop; its type where it has no text."""
+    text = str(err).strip().split("\n", 1)[0].rstrip(".")
+    return text or type(err).__name__
+
+
+# What every kind of device can hold. The rest differs.
+INTEGERS = frozenset({"bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"})
+FLOATS = frozenset({"float16", "bfloat16", "float32"})
+FLOAT8 = frozenset({"float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"})
+COMPLEX = frozenset({"complex32", "complex64", "complex128"})
+QUANTIZED = frozenset({"qint8", "quint8", "qint32"})

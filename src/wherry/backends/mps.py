@@ -1,0 +1,137 @@
+"""The GPU of a Mac with Apple silicon, through Metal Performance Shaders.
+
+Asked through   torch.mps and torch.backends.mps.        Not knowable   what other processes use.
+Sources         torch/mps/__init__.py, torch/backends/mps/__init__.py and the strings of libtorch_cpu.dylib (torch 2.13).
+"""
+
+from __future__ import annotations
+
+from wherry.backends._backend import (
+    FLOATS,
+    INTEGERS,
+    Backend,
+    Capabilities,
+    Maturity,
+    Memory,
+    Presence,
+    Quirk,
+    State,
+    VirtualDevice,
+    Wording,
+)
+from wherry.units import KIB
+
+
+class Mps(Backend):
+    name = device_type = "mps"
+    title = "Apple MPS"
+    namespace = "torch.mps"
+    aliases = ("apple", "metal", "mac")
+    priority = 30
+    capabilities = Capabilities(
+        # No float64 and no complex128: allocation raises TypeError. No float8: getMPSDataType refuses it.
+        dtypes=FLOATS | INTEGERS | {"complex32", "complex64"},
+        streams=False,  # there is one
+        timed_events=True,
+        graphs=False,
+        pinned_memory=False,  # before 2.14, where the allocator exists but DataLoader still refuses it
+        non_blocking=True,
+        autocast_dtypes=("float16", "bfloat16"),
+        autocast_default="float16",
+        grad_scaler=True,  # since 2.8
+        foreach_default=False,
+        fused_optimizers=("Adam", "AdamW", "SGD"),
+        compile=Maturity.PROTOTYPE,
+        distributed="gloo",  # mapped to it, but collectives on its tensors raise
+    )
+    wording = Wording(
+        check_prefix=None,  # no check is generated for MPS (torchgen/gen.py, device_guard)
+        tensor_type="torch.mps",
+        # torch/csrc/utils/device_lazy_init.h, and aten/src/ATen/Context.h for what moves.
+        lazy_init=("RuntimeError", "PyTorch is not linked with support for mps devices"),
+        # The rest of the original lists the kernels of the very build.
+        absent_alloc=(
+            "NotImplementedError",
+            (
+                "Could not run 'aten::empty.memory_format' with arguments from the 'MPS' backend. This could be because the "
+                "operator doesn't exist for this backend, or was omitted during the selective/custom build process (if using "
+                "custom build). If you are a Facebook employee using PyTorch on mobile, please visit "
+                "https://fburl.com/ptmfixes for possible resolutions."
+            ),
+        ),
+        # aten/src/ATen/mps/MPSAllocator.mm; a plain RuntimeError.
+        out_of_memory=(
+            "RuntimeError",
+            (
+                "MPS backend out of memory (MPS allocated: {allocated}, other allocations: {other}, max allowed: {limit}). "
+                "Tried to allocate {tried} on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit "
+                "for memory allocations (may cause system failure)."
+            ),
+        ),
+    )
+    # What torch.mps.recommended_max_memory() says on a Mac with 24 GiB (17.76 GiB), a size the M4 Pro starts at:
+    # https://github.com/pytorch/pytorch/pull/189215 and https://github.com/sgl-project/sglang/pull/29949
+    virtual = VirtualDevice(
+        name="Apple M4 Pro",
+        total_memory=18_622_720 * KIB,
+        max_count=1,
+        constants={"torch.version.cuda": None, "torch.version.hip": None, "torch.version.xpu": None},
+        properties={"core_count": 16},  # torch.backends.mps.get_core_count(), torch 2.10 on
+    )
+    quirks = (
+        Quirk(
+            what="operators without a kernel raise NotImplementedError; PYTORCH_ENABLE_MPS_FALLBACK=1 sends them to the "
+            "CPU, but only if it is set before torch is imported",
+            since="1.12",
+            source="https://docs.pytorch.org/docs/stable/mps_environment_variables.html",
+        ),
+        Quirk(
+            what="a D2H copy with non_blocking=True may hold garbage until torch.mps.synchronize()",
+            since="2.5",
+            source="https://github.com/pytorch/pytorch/issues/139550",
+        ),
+        Quirk(
+            what="free memory is what this process has left of the recommended working set; others' use is not seen",
+            since="2.5",
+            source="https://github.com/pytorch/pytorch/pull/128289",
+        ),
+        Quirk(
+            what="tensors cannot be shared with another process, so DataLoader workers must return CPU tensors",
+            since="1.12",
+            source="https://github.com/pytorch/pytorch/issues/87688",
+        ),
+        Quirk(
+            what="pinned memory is missing up to 2.13; DataLoader turns pin_memory off with a warning",
+            since="1.12",
+            source="https://github.com/pytorch/pytorch/issues/86060",
+        ),
+    )
+
+    def count(self) -> int:
+        import torch
+
+        return int(torch.backends.mps.is_available())
+
+    def look(self) -> Presence:
+        import torch
+
+        if not torch.backends.mps.is_built():
+            return Presence(
+                State.ABSENT, f"this torch ({torch.__version__}) is built without MPS; macOS builds have it"
+            )
+        if self.count():
+            # get_name exists since torch 2.9 or so; the architecture is all there is before.
+            name = torch.backends.mps.get_name() if hasattr(torch.backends.mps, "get_name") else "Apple GPU"
+            return Presence(State.PRESENT, "Metal", 1, (name,))
+        if not torch.backends.mps.is_macos_or_newer(14, 0):
+            return Presence(State.BROKEN, "MPS needs macOS 14 or newer")
+        return Presence(State.ABSENT, "Metal shows no device, as in many virtual machines")
+
+    def memory(self, index: int) -> Memory | None:
+        import torch
+
+        total = torch.mps.recommended_max_memory()
+        return Memory(free=max(0, total - torch.mps.driver_allocated_memory()), total=total)
+
+
+BACKEND = Mps()

@@ -1,0 +1,234 @@
+"""Every exception wherry raises on its own account.
+
+    WherryError
+    +-- UnknownDevice      (ValueError)         a device nobody here answers to: a typo, or an index that is not there
+    +-- BadCount           (ValueError)         a number of devices a backend cannot have
+    +-- BadSize            (ValueError)         a text that names no number of bytes
+    +-- DeviceAbsent       (RuntimeError)       the device is known, but not usable in this process
+    +-- NoSuitableDevice   (RuntimeError)       devices are here, none of them meets what was asked for
+    +-- CannotRehearse     (RuntimeError)       this backend or torch cannot be rehearsed
+    +-- TorchMissing       (ImportError)        torch is not installed, or does not import
+    +-- ScriptError        (RuntimeError)       `wherry run` cannot start the program
+        +-- ScriptMissing  (FileNotFoundError)  there is no such script
+
+Each also derives from the builtin one would catch, carries what it knows as attributes and writes its text in `__str__`.
+What a *device* raises is not here: a rehearsal raises what the real backend raises. All of them survive pickling, so
+that they arrive whole from worker processes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class WherryError(Exception):
+    """Base of everything wherry raises on its own account."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are rebuilt from `args` by default, which would lose keyword-only arguments.
+        return _rebuild, (type(self), dict(self.__dict__))
+
+
+def _rebuild(cls: type[WherryError], state: dict[str, object]) -> WherryError:
+    error = cls.__new__(cls)
+    error.__dict__.update(state)
+    return error
+
+
+def nearest(given: str, known: Iterable[str]) -> str | None:
+    """The known name a typo most likely meant, or None when none is close."""
+    by_lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(given.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[close[0]] if close else None
+
+
+class UnknownDevice(WherryError, ValueError):
+    """No backend here answers to a device.
+
+    Attributes:
+        given: The device asked for, as it was written.
+        known: Names that would have been understood, or the devices of its type that this process sees.
+        title: What those devices are, "CUDA", when the name is right and only the index is not; otherwise None.
+        environment: The variable that hides devices, such as 'CUDA_VISIBLE_DEVICES is "0,1"', if one is set.
+        nearest: The known name it most resembles, or None.
+    """
+
+    def __init__(
+        self, given: str, known: Iterable[str], *, title: str | None = None, environment: str | None = None
+    ) -> None:
+        self.given = given
+        self.known = tuple(known)
+        self.title = title
+        self.environment = environment
+        self.nearest = None if title else nearest(given, self.known)
+
+    def __str__(self) -> str:
+        if self.title is None:
+            guess = f" Did you mean {self.nearest!r}?" if self.nearest else ""
+            return f'"{self.given}" is no device wherry knows.{guess} Known are {", ".join(self.known)}.'
+        index = self.given.partition(":")[2]
+        count = len(self.known)
+        noun = "device" if count == 1 else "devices"
+        parts = [
+            (
+                f'"{self.given}" asks for index {index}, but this process sees {count} {self.title} {noun} '
+                f"({', '.join(self.known)})."
+            )
+        ]
+        if self.environment:
+            parts.append(f"{self.environment}.")
+        these = {1: "that one", 2: "one of those two"}.get(count, f"one of those {count}")
+        parts.append(f"Use {these}, or wherry.pick() to choose.")
+        return " ".join(parts)
+
+
+class BadCount(WherryError, ValueError):
+    """A number of devices that a backend cannot have.
+
+    Attributes:
+        count: The number asked for.
+        backend: The backend it was asked of, "mps".
+        most: The largest number that backend can have.
+    """
+
+    def __init__(self, count: object, *, backend: str, most: int) -> None:
+        self.count = count
+        self.backend = backend
+        self.most = most
+
+    def __str__(self) -> str:
+        if self.most == 1:
+            return f"{self.count!r} {self.backend} devices cannot be had: torch knows one {self.backend} device. Use count=1."
+        return f"{self.count!r} is no number of {self.backend} devices. Use a whole number from 1 to {self.most}."
+
+
+class BadSize(WherryError, ValueError):
+    """A text that names no number of bytes.
+
+    Attributes:
+        given: The text.
+        why: What is wrong with it, as the end of a sentence.
+    """
+
+    def __init__(self, given: object, why: str) -> None:
+        self.given = given
+        self.why = why
+
+    def __str__(self) -> str:
+        given = f'"{self.given}"' if isinstance(self.given, str) else repr(self.given)
+        return (
+            f"{given} is no size: {self.why}. "
+            'Write a number and a unit, such as "512MiB", "6GiB" (2**30 bytes each) or "8GB" (10**9 bytes each).'
+        )
+
+
+class DeviceAbsent(WherryError, RuntimeError):
+    """The device asked for is known, but not usable in this process.
+
+    Attributes:
+        device: The device asked for.
+        reason: Why it is not usable, as a clause: "this torch is built without CUDA".
+        broken: Whether it should have been usable: a driver too old, a library missing.
+        asked_by: Who asked for it: "WHERRY_DEVICE", or None for the caller.
+    """
+
+    def __init__(self, device: str, reason: str, *, broken: bool = False, asked_by: str | None = None) -> None:
+        self.device = device
+        self.reason = reason
+        self.broken = broken
+        self.asked_by = asked_by
+
+    def __str__(self) -> str:
+        who = f' ({self.asked_by} is "{self.device}")' if self.asked_by else ""
+        state = "is broken" if self.broken else "is not here"
+        return (
+            f'"{self.device}" {state}{who}: {self.reason}. '
+            f'To run without one, use wherry.rehearse("{self.device}") or `wherry run --on {self.device}`.'
+        )
+
+
+class NoSuitableDevice(WherryError, RuntimeError):
+    """Devices are here, but none meets what was asked for.
+
+    Attributes:
+        wanted: What was asked for: "float64", "6 GiB free".
+        passed_over: Pairs of a device and the reason it does not do.
+    """
+
+    def __init__(self, wanted: Iterable[str], passed_over: Iterable[tuple[str, str]]) -> None:
+        self.wanted = tuple(wanted)
+        self.passed_over = tuple(passed_over)
+
+    def __str__(self) -> str:
+        reasons = "; ".join(f"{device}: {reason}" for device, reason in self.passed_over)
+        return f"No device here offers {' and '.join(self.wanted)}. Passed over: {reasons}."
+
+
+class CannotRehearse(WherryError, RuntimeError):
+    """This cannot be rehearsed.
+
+    Attributes:
+        device: What was to be rehearsed.
+        reason: Why it cannot be, as a clause.
+    """
+
+    def __init__(self, device: str, reason: str) -> None:
+        self.device = device
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f'"{self.device}" cannot be rehearsed: {self.reason}.'
+
+
+class TorchMissing(WherryError, ImportError):
+    """torch is not installed, or does not import.
+
+    Attributes:
+        what: What needs it, as the subject of a sentence: "wherry.pick()".
+        reason: Why the import failed when torch is installed, or None when it is not.
+    """
+
+    def __init__(self, what: str, *, reason: str | None = None) -> None:
+        self.what = what
+        self.reason = reason
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"{self.what} needs torch, which is installed but does not import: {self.reason}"
+        return f"{self.what} needs torch, which is not installed here. Install it with: pip install 'wherry[torch]'"
+
+
+class ScriptError(WherryError, RuntimeError):
+    """`wherry run` cannot start the program.
+
+    Attributes:
+        program: The script, module or command, as it was written.
+        reason: Why it cannot be started, as a clause.
+        line: The line of the script that is to blame, or None.
+    """
+
+    def __init__(self, program: str, reason: str, *, line: int | None = None) -> None:
+        self.program = program
+        self.reason = reason
+        self.line = line
+
+    def __str__(self) -> str:
+        where = self.program if self.line is None else f"{self.program}, line {self.line}"
+        return f"{where}: {self.reason}."
+
+
+class ScriptMissing(ScriptError, FileNotFoundError):
+    """There is no such script.
+
+    Attributes:
+        nearest: A file beside it that it resembles, or None.
+    """
+
+    def __init__(self, program: str, *, near: Iterable[str] = ()) -> None:
+        super().__init__(program, "there is no such file")
+        self.nearest = nearest(program, near)
+
+    def __str__(self) -> str:
+        guess = f" Did you mean {self.nearest}?" if self.nearest else ""
+        return f"{self.program}: {self.reason}.{guess}"
