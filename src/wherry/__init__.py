@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from wherry.errors import (
         BadCount,
+        BadRank,
         BadSize,
         CannotRehearse,
         DeviceAbsent,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         ScriptMissing,
         TorchMissing,
         UnknownDevice,
+        UnknownDtype,
         WherryError,
     )
     from wherry.pick import Choice, pick
@@ -45,6 +47,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BadCount",
+    "BadRank",
     "BadSize",
     "CannotRehearse",
     "Choice",
@@ -55,6 +58,7 @@ __all__ = [
     "ScriptMissing",
     "TorchMissing",
     "UnknownDevice",
+    "UnknownDtype",
     "WherryError",
     "pick",
     "rehearse",

@@ -4,6 +4,8 @@
     +-- UnknownDevice      (ValueError)         a device nobody here answers to: a typo, or an index that is not there
     +-- BadCount           (ValueError)         a number of devices a backend cannot have
     +-- BadSize            (ValueError)         a text that names no number of bytes
+    +-- BadRank            (ValueError)         a launcher's variable that holds no rank
+    +-- UnknownDtype       (ValueError)         a text that names no dtype
     +-- DeviceAbsent       (RuntimeError)       the device is known, but not usable in this process
     +-- NoSuitableDevice   (RuntimeError)       devices are here, none of them meets what was asked for
     +-- CannotRehearse     (RuntimeError)       this backend or torch cannot be rehearsed
@@ -27,11 +29,11 @@ class WherryError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions are rebuilt from `args` by default, which would lose keyword-only arguments.
-        return _rebuild, (type(self), dict(self.__dict__))
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
 
 
-def _rebuild(cls: type[WherryError], state: dict[str, object]) -> WherryError:
-    error = cls.__new__(cls)
+def _rebuild(cls: type[WherryError], args: tuple[object, ...], state: dict[str, object]) -> WherryError:
+    error = cls.__new__(cls, *args)
     error.__dict__.update(state)
     return error
 
@@ -51,36 +53,39 @@ class UnknownDevice(WherryError, ValueError):
         known: Names that would have been understood, or the devices of its type that this process sees.
         title: What those devices are, "CUDA", when the name is right and only the index is not; otherwise None.
         environment: The variable that hides devices, such as 'CUDA_VISIBLE_DEVICES is "0,1"', if one is set.
+        fix: What to do about a wrong index, as a sentence; None for the usual advice.
         nearest: The known name it most resembles, or None.
     """
 
     def __init__(
-        self, given: str, known: Iterable[str], *, title: str | None = None, environment: str | None = None
+        self,
+        given: str,
+        known: Iterable[str],
+        *,
+        title: str | None = None,
+        environment: str | None = None,
+        fix: str | None = None,
     ) -> None:
         self.given = given
         self.known = tuple(known)
         self.title = title
         self.environment = environment
+        self.fix = fix
         self.nearest = None if title else nearest(given, self.known)
 
     def __str__(self) -> str:
         if self.title is None:
-            guess = f" Did you mean {self.nearest!r}?" if self.nearest else ""
+            guess = f' Did you mean "{self.nearest}"?' if self.nearest else ""
             return f'"{self.given}" is no device wherry knows.{guess} Known are {", ".join(self.known)}.'
         index = self.given.partition(":")[2]
         count = len(self.known)
-        noun = "device" if count == 1 else "devices"
-        parts = [
-            (
-                f'"{self.given}" asks for index {index}, but this process sees {count} {self.title} {noun} '
-                f"({', '.join(self.known)})."
-            )
-        ]
-        if self.environment:
-            parts.append(f"{self.environment}.")
+        seen = f"{count} {self.title} {'device' if count == 1 else 'devices'} ({', '.join(self.known)})"
         these = {1: "that one", 2: "one of those two"}.get(count, f"one of those {count}")
-        parts.append(f"Use {these}, or wherry.pick() to choose.")
-        return " ".join(parts)
+        sentences = [f'"{self.given}" asks for index {index}, but this process sees {seen}.']
+        if self.environment:
+            sentences.append(f"{self.environment}.")
+        sentences.append(self.fix or f"Use {these}, or wherry.pick() to choose.")
+        return " ".join(sentences)
 
 
 class BadCount(WherryError, ValueError):
@@ -123,6 +128,42 @@ class BadSize(WherryError, ValueError):
         )
 
 
+class BadRank(WherryError, ValueError):
+    """A launcher's variable that holds no rank.
+
+    Attributes:
+        variable: Its name, "LOCAL_RANK".
+        value: What it holds.
+    """
+
+    def __init__(self, variable: str, value: str) -> None:
+        self.variable = variable
+        self.value = value
+
+    def __str__(self) -> str:
+        return (
+            f'{self.variable} is "{self.value}", which is no rank. torchrun sets it to 0, 1, ...; '
+            f"unset it if no launcher started this process."
+        )
+
+
+class UnknownDtype(WherryError, ValueError):
+    """A text that names no dtype.
+
+    Attributes:
+        given: The text.
+        nearest: The dtype it most resembles, or None.
+    """
+
+    def __init__(self, given: str, known: Iterable[str]) -> None:
+        self.given = given
+        self.nearest = nearest(given, known)
+
+    def __str__(self) -> str:
+        guess = f' Did you mean "{self.nearest}"?' if self.nearest else ""
+        return f'"{self.given}" is no dtype of torch.{guess}'
+
+
 class DeviceAbsent(WherryError, RuntimeError):
     """The device asked for is known, but not usable in this process.
 
@@ -162,7 +203,7 @@ class NoSuitableDevice(WherryError, RuntimeError):
 
     def __str__(self) -> str:
         reasons = "; ".join(f"{device}: {reason}" for device, reason in self.passed_over)
-        return f"No device here offers {' and '.join(self.wanted)}. Passed over: {reasons}."
+        return f"No device here has {' and '.join(self.wanted)}. Passed over: {reasons}."
 
 
 class CannotRehearse(WherryError, RuntimeError):

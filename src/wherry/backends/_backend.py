@@ -11,6 +11,7 @@ machine of that kind (`capabilities`, `wording`, `virtual`), which is what a reh
 from __future__ import annotations
 
 import enum
+import importlib
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -103,7 +104,7 @@ class VirtualDevice:
     constants: Mapping[str, object] = field(
         default_factory=dict
     )  # dotted torch name -> value, e.g. "torch.version.hip"
-    properties: Mapping[str, object] = field(default_factory=dict)  # fields of get_device_properties()
+    properties: Mapping[str, object] = field(default_factory=dict[str, object])  # fields of get_device_properties()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class Backend:
         It may start the backend's runtime, to learn the names of the devices; `count` does not.
         """
         try:
-            import torch  # noqa: F401 - only whether it imports is asked
+            importlib.import_module("torch")
         except ModuleNotFoundError as err:
             if err.name == "torch":
                 return Presence(State.ABSENT, "torch is not installed")

@@ -134,7 +134,7 @@ class Cuda(Backend):
             return Presence(State.PRESENT, f"CUDA {torch.version.cuda}", count, names)
         if not torch.backends.cuda.is_built():
             hint = "; an NVIDIA driver is here, so a CUDA build of torch would use it" if _driver_is_here() else ""
-            return Presence(State.ABSENT, f"this torch ({torch.__version__}) is built without CUDA{hint}")
+            return Presence(State.ABSENT, f"torch {torch.__version__} is built without CUDA{hint}")
         return why_unusable(
             torch.cuda.init,
             absent=("Found no NVIDIA driver", "No CUDA GPUs are available"),

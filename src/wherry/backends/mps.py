@@ -116,9 +116,7 @@ class Mps(Backend):
         import torch
 
         if not torch.backends.mps.is_built():
-            return Presence(
-                State.ABSENT, f"this torch ({torch.__version__}) is built without MPS; macOS builds have it"
-            )
+            return Presence(State.ABSENT, f"torch {torch.__version__} is built without MPS; macOS builds have it")
         if self.count():
             # get_name exists since torch 2.9 or so; the architecture is all there is before.
             name = torch.backends.mps.get_name() if hasattr(torch.backends.mps, "get_name") else "Apple GPU"

@@ -127,7 +127,7 @@ class Rocm(Backend):
         import torch
 
         if not torch.version.hip:
-            return Presence(State.ABSENT, f"this torch ({torch.__version__}) is not built for ROCm")
+            return Presence(State.ABSENT, f"torch {torch.__version__} is not built for ROCm")
         count = self.count()
         if count:
             names = tuple(torch.cuda.get_device_name(i) for i in range(count))

@@ -6,6 +6,8 @@ Sources         torch/xpu/__init__.py and memory.py (torch 2.13); each quirk bel
 
 from __future__ import annotations
 
+from typing import Any
+
 from wherry.backends._backend import (
     COMPLEX,
     FLOATS,
@@ -128,7 +130,7 @@ class Xpu(Backend):
             names = tuple(torch.xpu.get_device_name(i) for i in range(count))
             return Presence(State.PRESENT, f"SYCL {torch.version.xpu}", count, names)
         if torch.version.xpu is None:
-            return Presence(State.ABSENT, f"this torch ({torch.__version__}) is built without XPU")
+            return Presence(State.ABSENT, f"torch {torch.__version__} is built without XPU")
         return why_unusable(
             torch.xpu.init, absent=("No XPU devices are available", "count is zero"), hidden_by=self.hidden_by()
         )
@@ -140,16 +142,21 @@ class Xpu(Backend):
             free, total = torch.xpu.mem_get_info(index)
         except RuntimeError:
             # An integrated GPU does not tell (quirk above). What this process left of it is an upper bound.
-            total = torch.xpu.get_device_properties(index).total_memory
+            total = int(_properties(index).total_memory)
             free = total - torch.xpu.memory_reserved(index)
         return Memory(free=free, total=total)
 
     def can_hold(self, dtype: str, index: int | None = None) -> bool:
         if index is not None and dtype in ("float64", "complex128"):
-            import torch
-
-            return bool(torch.xpu.get_device_properties(index).has_fp64)
+            return bool(_properties(index).has_fp64)
         return super().can_hold(dtype, index)
+
+
+def _properties(index: int) -> Any:
+    """torch annotates none of the fields."""
+    import torch
+
+    return torch.xpu.get_device_properties(index)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 BACKEND = Xpu()
