@@ -10,11 +10,13 @@ Promised for `a + b`: at most 1.3 of the overhead of the empty mode, at most a t
 
 from __future__ import annotations
 
+import contextlib
 import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from measure.elsewhere import FAKEGPU, asked, is_installed, serve
 from measure.peers import DEBUG, EMPTY, FAKE, FUNCTION, LEAN, PLAIN, REHEARSAL, REHEARSAL_HOST, Peer, agree
 from measure.rounds import Quartiles, Rounds, Target, parser, play, report
 
@@ -69,15 +71,15 @@ def sampler(operation: Operation, peer: Peer) -> Callable[[], float]:
     return sample
 
 
-def row(operation: Operation, peer: Peer, rounds: Rounds) -> dict[str, object]:
+def row(operation: Operation, way: str, rounds: Rounds) -> dict[str, object]:
     def overhead(to: Peer) -> Quartiles | None:
-        return None if peer is PLAIN else rounds.overhead_ratio(peer.name, to.name, over=PLAIN.name)
+        return None if way == PLAIN.name else rounds.overhead_ratio(way, to.name, over=PLAIN.name)
 
     return {
         "operation": operation.statement,
-        "way": peer.name,
-        "us": rounds.seconds(peer.name) * 1e6,
-        "x plain": rounds.ratio(peer.name, PLAIN.name),
+        "way": way,
+        "us": rounds.seconds(way) * 1e6,
+        "x plain": rounds.ratio(way, PLAIN.name),
         "overhead / empty mode's": overhead(EMPTY),
         "overhead / FakeTensorMode's": overhead(FAKE),
     }
@@ -86,20 +88,26 @@ def row(operation: Operation, peer: Peer, rounds: Rounds) -> dict[str, object]:
 def main() -> None:
     args = parser(__doc__.splitlines()[0], rounds=25).parse_args()
     torch.set_num_threads(1)
+    if args.elsewhere:
+        serve({operation.statement: sampler(operation, FAKEGPU) for operation in OPERATIONS})
+        return
 
     rows, targets = [], []
-    for operation in OPERATIONS:
-        plain = answer(operation, "cpu")
-        for peer in PEERS:
-            check_answer(operation, peer, plain)
-        rounds = play({peer.name: sampler(operation, peer) for peer in PEERS}, args.rounds)
-        rows += [row(operation, peer, rounds) for peer in PEERS]
-        if operation is OPERATIONS[0]:
-            for to, limit in (EMPTY, 1.3), (FAKE, 0.1):
-                overhead = rounds.overhead_ratio(REHEARSAL.name, to.name, over=PLAIN.name)
-                targets.append(
-                    Target(f"overhead of a rehearsal, {operation.statement}, in {to.name}'s", overhead.median, limit)
-                )
+    with asked(__file__) if is_installed() else contextlib.nullcontext() as fakegpu:
+        for operation in OPERATIONS:
+            plain = answer(operation, "cpu")
+            for peer in PEERS:
+                check_answer(operation, peer, plain)
+            candidates = {peer.name: sampler(operation, peer) for peer in PEERS}
+            if fakegpu is not None:
+                candidates[FAKEGPU.name] = fakegpu(operation.statement)
+            rounds = play(candidates, args.rounds)
+            rows += [row(operation, name, rounds) for name in candidates]
+            if operation is OPERATIONS[0]:
+                for to, limit in (EMPTY, 1.3), (FAKE, 0.1):
+                    share = rounds.overhead_ratio(REHEARSAL.name, to.name, over=PLAIN.name).median
+                    what = f"overhead of a rehearsal, {operation.statement}, in {to.name}'s"
+                    targets.append(Target(what, share, limit))
     sizes = "a, b: 4 float32 (16 bytes), in mm 2x2; many: 8 tensors of 4; one thread"
     report(__doc__.splitlines()[0], sizes, rows, targets, args)
 

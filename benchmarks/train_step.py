@@ -12,11 +12,13 @@ Promised: a transformer step at most 1.25 of plain CPU, an MLP step at most 1.25
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
+from measure.elsewhere import FAKEGPU, asked, is_installed, serve
 from measure.peers import EMPTY, FAKE, FUNCTION, LEAN, PLAIN, REHEARSAL, Peer
 from measure.rounds import Rounds, Target, clock, parser, play, report
 from torch import nn
@@ -137,27 +139,34 @@ def sampler(workload: Workload, peer: Peer) -> Callable[[], float]:
     return sample
 
 
-def row(workload: Workload, peer: Peer, rounds: Rounds) -> dict[str, object]:
+def row(workload: Workload, way: str, rounds: Rounds) -> dict[str, object]:
     return {
         "step": workload.name,
-        "way": peer.name,
-        "ms": rounds.seconds(peer.name) * 1e3,
-        "x plain": rounds.ratio(peer.name, PLAIN.name),
-        "x empty mode": rounds.ratio(peer.name, EMPTY.name),
+        "way": way,
+        "ms": rounds.seconds(way) * 1e3,
+        "x plain": rounds.ratio(way, PLAIN.name),
+        "x empty mode": rounds.ratio(way, EMPTY.name),
     }
 
 
 def main() -> None:
     args = parser(__doc__.splitlines()[0], rounds=11).parse_args()
     torch.set_num_threads(1)
+    if args.elsewhere:
+        serve({workload.name: sampler(workload, FAKEGPU) for workload in WORKLOADS})
+        return
 
     rows, targets = [], []
-    for workload in WORKLOADS:
-        check_answers(workload)
-        rounds = play({peer.name: sampler(workload, peer) for peer in PEERS}, args.rounds)
-        rows += [row(workload, peer, rounds) for peer in PEERS]
-        ratio = rounds.ratio(REHEARSAL.name, workload.to.name)
-        targets.append(Target(f"{workload.name} step in a rehearsal, in {workload.to.name}'s", ratio.median, 1.25))
+    with asked(__file__) if is_installed() else contextlib.nullcontext() as fakegpu:
+        for workload in WORKLOADS:
+            check_answers(workload)
+            candidates = {peer.name: sampler(workload, peer) for peer in PEERS}
+            if fakegpu is not None:
+                candidates[FAKEGPU.name] = fakegpu(workload.name)
+            rounds = play(candidates, args.rounds)
+            rows += [row(workload, name, rounds) for name in candidates]
+            ratio = rounds.ratio(REHEARSAL.name, workload.to.name)
+            targets.append(Target(f"{workload.name} step in a rehearsal, in {workload.to.name}'s", ratio.median, 1.25))
     sizes = "; ".join(f"{workload.name}: {workload.sizes}" for workload in WORKLOADS)
     report(__doc__.splitlines()[0], f"{sizes}; float32, one thread", rows, targets, args)
 

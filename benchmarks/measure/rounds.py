@@ -115,6 +115,7 @@ def parser(description: str, rounds: int) -> argparse.ArgumentParser:
     options.add_argument("--rounds", type=int, default=rounds, help="(default: %(default)s)")
     options.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     options.add_argument("--check", action="store_true", help="exit 1 if a target is missed")
+    options.add_argument("--elsewhere", action="store_true", help=argparse.SUPPRESS)  # see elsewhere.py
     return options
 
 
