@@ -1,0 +1,210 @@
+"""How a run ended: the values, their JSON (`--result`), and the closing line.
+
+`Result.to_json()` is a contract that other tools lean on. `status` is what a shell sees: the program's exit status, or
+128 + n when signal n ended it, or None when that is not known (yet).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wherry.units import format_bytes, format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was counted in a rehearsal: ops, and the bytes that crossed devices."""
+
+    ops: int = 0
+    h2d_nbytes: int = 0
+    d2h_nbytes: int = 0
+    d2d_nbytes: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.ops + other.ops,
+            self.h2d_nbytes + other.h2d_nbytes,
+            self.d2h_nbytes + other.d2h_nbytes,
+            self.d2d_nbytes + other.d2d_nbytes,
+        )
+
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(
+            self.ops - other.ops,
+            self.h2d_nbytes - other.h2d_nbytes,
+            self.d2h_nbytes - other.d2h_nbytes,
+            self.d2d_nbytes - other.d2d_nbytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What ended a program before its time.
+
+    Attributes:
+        type: The exception's name as Python prints it ("torch.OutOfMemoryError"), or a signal's ("SIGTERM").
+        message: Its text.
+        file: The file of the innermost line of the user's own code, or None when there is none.
+        line: That line.
+    """
+
+    type: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+
+    @property
+    def where(self) -> str | None:
+        """`train.py:12`, relative to the current folder when that is shorter."""
+        if self.file is None:
+            return None
+        name = os.path.relpath(self.file) if self.file.startswith(os.getcwd() + os.sep) else self.file
+        return name if self.line is None else f"{name}:{self.line}"
+
+    @property
+    def headline(self) -> str:
+        """`RuntimeError: the first line of the text`."""
+        first = self.message.strip().split("\n", 1)[0]
+        return f"{self.type}: {first}" if first else self.type
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "type": self.type,
+            "message": self.message,
+            "file": self.file,
+            "line": self.line,
+            "op": None,
+            "culprit": None,
+            "operands": [],
+            "why": None,
+            "fix": None,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, object]) -> Failure:
+        file, line = data["file"], data["line"]
+        return cls(
+            str(data["type"]),
+            str(data["message"]),
+            file if isinstance(file, str) else None,
+            line if isinstance(line, int) else None,
+        )
+
+
+UNFINISHED = Failure(
+    "Unfinished",
+    "The program has not ended yet, or it ended in a way that left no time to write this file: "
+    "os._exit(), exec, SIGKILL, or a crash of the interpreter.",
+)
+"""Stands in the result file while the program runs, so that the file is true whatever happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a run ended.
+
+    Attributes:
+        device: The backend and the index asked for: "mps:0", "rocm:0", "cpu". torch calls ROCm's devices "cuda:0".
+        virtual: Whether it was rehearsed.
+        status: See above.
+        error: What ended it before its time, or None.
+        counts: All processes together. None where nothing is counted: on a real device.
+        processes: How many processes were counted: those that imported torch.
+        seconds: From the start of the program to its end.
+    """
+
+    device: str
+    virtual: bool
+    status: int | None
+    error: Failure | None
+    counts: Counts | None
+    processes: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, object]:
+        counts = self.counts
+        return {
+            "device": self.device,
+            "virtual": self.virtual,
+            "status": self.status,
+            "ops": None if counts is None else counts.ops,
+            "error": None if self.error is None else self.error.to_json(),
+            "ledger": {
+                "h2d_nbytes": None if counts is None else counts.h2d_nbytes,
+                "d2h_nbytes": None if counts is None else counts.d2h_nbytes,
+                "d2d_nbytes": None if counts is None else counts.d2d_nbytes,
+                "processes": self.processes,
+                "seconds": round(self.seconds, 3),
+            },
+        }
+
+    def write(self, path: Path) -> None:
+        """Write the JSON, whole or not at all."""
+        # A reader that polls must never see half a file. Devices and pipes (`--result /dev/stderr`) cannot be replaced.
+        text = json.dumps(self.to_json(), indent=2) + "\n"
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Result:
+        """Read what `write` wrote.
+
+        Raises:
+            OSError, ValueError, KeyError: it is not there, or is not such a file.
+        """
+        data = json.loads(path.read_text(encoding="utf-8"))
+        ledger, error = data["ledger"], data["error"]
+        counts = None
+        if data["ops"] is not None:
+            counts = Counts(data["ops"], ledger["h2d_nbytes"], ledger["d2h_nbytes"], ledger["d2d_nbytes"])
+        return cls(
+            device=data["device"],
+            virtual=data["virtual"],
+            status=data["status"],
+            error=None if error is None else Failure.from_json(error),
+            counts=counts,
+            processes=ledger["processes"],
+            seconds=ledger["seconds"],
+        )
+
+    def closing_parts(self) -> tuple[str, ...]:
+        """What the closing line of a run says: what happened and where, why it failed, what it moved, how long it took."""
+        torch_came = self.counts is None or self.processes > 0
+        kind = "virtual" if self.virtual else "real"
+        parts = [f"{self._verb()} on {self.device} ({kind})" if torch_came else f"{self._verb()} without torch"]
+        if self.error is not None:
+            where = f" at {self.error.where}" if self.error.where else ""
+            parts.append(f"{self.error.type}{where}")
+        elif self.status:
+            parts.append(f"exit status {self.status}")
+        if self.counts is not None and torch_came:
+            parts += [_ops(self.counts), _moved(self.counts)]
+            if self.processes > 1:
+                parts.append(f"{self.processes} processes")
+        parts.append(format_duration(self.seconds))
+        return tuple(parts)
+
+    def _verb(self) -> str:
+        return "ran" if self.error is None and not self.status else "failed"
+
+    def but(self, *, status: int | None, error: Failure | None) -> Result:
+        """The same run with another end."""
+        return replace(self, status=status, error=error)
+
+
+def _ops(counts: Counts) -> str:
+    return f"{counts.ops:,} {'op' if counts.ops == 1 else 'ops'}"
+
+
+def _moved(counts: Counts) -> str:
+    text = f"{format_bytes(counts.h2d_nbytes)} to the device, {format_bytes(counts.d2h_nbytes)} back"
+    if counts.d2d_nbytes:
+        text += f", {format_bytes(counts.d2d_nbytes)} between devices"
+    return text

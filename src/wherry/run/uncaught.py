@@ -1,0 +1,223 @@
+"""An uncaught exception: the traceback that plain Python would print, and the line that is the user's.
+
+A rehearsal stands between the program and torch, and `wherry run` between Python and the program; both leave frames in a
+traceback that the program would not have had. `tidy` takes them out, here and in everything the exception is chained to.
+Frames of wherry functions that the program called itself (`wherry.pick`) stay.
+
+The user's line is the innermost one that is neither installed nor Python's own. A program that is itself installed and
+run by `-m` is the user's all the same. Unlike `callsite`, which tells torch from the rest on a hot path, this looks once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from wherry.run.result import Failure
+
+if TYPE_CHECKING:
+    from wherry.run.children import Part
+
+ExceptHook = Callable[[type[BaseException], BaseException, "TracebackType | None"], object]
+ThreadHook = Callable[[threading.ExceptHookArgs], object]
+
+_WHERRY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_MACHINERY = tuple(
+    _WHERRY + name for name in ("run" + os.sep, "rehearse" + os.sep, "cli" + os.sep, "dispatch.py", "storage.py")
+)
+_INSTALLED = ("site-packages", "dist-packages")
+_STDLIB = tuple({os.path.normcase(sysconfig.get_paths()[name]) + os.sep for name in ("stdlib", "platstdlib")})
+_NEVER_THE_USERS = ("torch", "torchgen", "functorch", "wherry")
+
+
+def failure_of(exc: BaseException) -> Failure:
+    """What a result says of an exception. Call it after `tidy`, before the exception is let go."""
+    kind = type(exc)
+    # As in a traceback: the module is left out where it says nothing.
+    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        message = exc.msg if isinstance(exc, SyntaxError) else str(exc)
+    except Exception:  # noqa: BLE001 - the program's own __str__; traceback says the same
+        message = f"<{name} has no text: its str() failed>"
+    file, line = user_line(exc)
+    return Failure(name, message, file, line)
+
+
+def user_line(exc: BaseException) -> tuple[str, int] | tuple[None, None]:
+    """File and line of the innermost user's code, or None twice."""
+    is_users = _judge()
+    if isinstance(exc, SyntaxError) and exc.filename and exc.lineno and is_users(exc.filename):
+        return exc.filename, exc.lineno
+    found: tuple[str, int] | tuple[None, None] = None, None
+    for entry in _entries(exc.__traceback__):
+        file = entry.tb_frame.f_code.co_filename
+        if is_users(file):
+            found = file, entry.tb_lineno
+    return found
+
+
+def user_line_of_frame(frame: object) -> tuple[str, int] | tuple[None, None]:
+    """The same for a running program: from the frame where a signal met it, outwards."""
+    is_users = _judge()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_users(file):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return None, None
+
+
+def _judge() -> Callable[[str], bool]:
+    """A function that tells whether a file is the user's, in this process, now."""
+    main = sys.modules.get("__main__")
+    main_file: str | None = getattr(main, "__file__", None)
+    own = _own_folder(main, main_file)
+    torch_file: str | None = getattr(sys.modules.get("torch"), "__file__", None)
+    never = (_WHERRY,) if torch_file is None else (_WHERRY, os.path.dirname(os.path.abspath(torch_file)) + os.sep)
+
+    def is_users(file: str) -> bool:
+        if file.startswith("<"):
+            # `python -` and `python -c`. Any other text in angle brackets was made by exec.
+            return file == "<stdin>" or (file == "<string>" and main_file is None)
+        path = os.path.normcase(os.path.abspath(file))
+        if path.startswith(never):
+            return False
+        if own is not None and path.startswith(own):
+            path = path[len(own) :]  # an environment inside the program's folder is not the program's
+        elif path.startswith(_STDLIB):
+            return False
+        return not any(part in _INSTALLED for part in path.split(os.sep))
+
+    return is_users
+
+
+def _own_folder(main: object, main_file: str | None) -> str | None:
+    """Where the program's own files are: its package when it was run by `-m`, else the folder of the script."""
+    spec = getattr(main, "__spec__", None)
+    package = (spec.parent or "").partition(".")[0] if spec is not None else ""
+    if package:
+        if package in _NEVER_THE_USERS:
+            return None
+        init = getattr(sys.modules.get(package), "__file__", None)
+        if init is not None:
+            return os.path.normcase(os.path.dirname(os.path.abspath(init))) + os.sep
+    if main_file is None:
+        return None
+    path = os.path.normcase(os.path.abspath(main_file))
+    folder = os.path.dirname(path) + os.sep
+    shared = os.path.basename(folder[:-1]) in _INSTALLED or folder in _STDLIB
+    # A single file that was installed: the rest of that folder is other people's.
+    return path if shared else folder
+
+
+def tidy(exc: BaseException) -> None:
+    """Take wherry's own frames out of the traceback of an exception, its causes, contexts and parts."""
+    seen: set[int] = set()
+    todo: list[BaseException] = [exc]
+    while todo:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = _trimmed(one.__traceback__)
+        todo += [other for other in (one.__cause__, one.__context__) if other is not None]
+        # ExceptionGroup is new in Python 3.11, and third parties offer it for 3.10.
+        todo += [part for part in getattr(one, "exceptions", ()) if isinstance(part, BaseException)]
+
+
+def _entries(tb: TracebackType | None) -> Iterator[TracebackType]:
+    while tb is not None:
+        yield tb
+        tb = tb.tb_next
+
+
+def _trimmed(tb: TracebackType | None) -> TracebackType | None:
+    entries = list(_entries(tb))
+    files = [entry.tb_frame.f_code.co_filename for entry in entries]
+    drop = [file.startswith(_MACHINERY) for file in files]
+    if not any(drop):
+        return tb
+    # What leads into our frames or out of them goes with them, in both directions.
+    for order in (range(1, len(files)), range(len(files) - 2, -1, -1)):
+        step = order.step
+        for i in order:
+            drop[i] = drop[i] or (drop[i - step] and _is_glue(files[i]))
+    kept: TracebackType | None = None
+    for entry, dropped in zip(reversed(entries), reversed(drop)):
+        if not dropped:
+            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return kept
+
+
+def _is_glue(file: str) -> bool:
+    """Python's and torch's own frames that only hand over to ours."""
+    if file.startswith(("<frozen runpy", "<frozen importlib")):
+        return True
+    path = file.replace(os.sep, "/")
+    return path.endswith(("/runpy.py", "/torch/_ops.py", "/torch/_compile.py", "/torch/utils/_python_dispatch.py"))
+
+
+def show(exc: BaseException) -> int:
+    """Print an uncaught exception as Python does, through `sys.excepthook`, and give the exit status.
+
+    Source: CPython, Python/pythonrun.c, _PyErr_PrintEx.
+    """
+    sys.last_type, sys.last_value, sys.last_traceback = type(exc), exc, exc.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = exc
+    try:
+        sys.excepthook(type(exc), exc, exc.__traceback__)
+    except SystemExit as leave:
+        return exit_status(leave)
+    except BaseException as second:  # noqa: BLE001 - what a program's own hook raises is shown, like the rest
+        tidy(second)
+        second.__context__ = None  # Python calls the hook with no exception set, so it is not chained to ours
+        print("Error in sys.excepthook:", file=sys.stderr)
+        sys.__excepthook__(type(second), second, second.__traceback__)
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(type(exc), exc, exc.__traceback__)
+    return 1
+
+
+def exit_status(leave: SystemExit) -> int:
+    """The exit status that a SystemExit asks for. One that is no number is printed on stderr, as Python does."""
+    code = leave.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        # The operating system keeps one byte; a number that is no C long becomes -1.
+        return code & 0xFF if -(2**63) <= code < 2**63 else 0xFF
+    if sys.stderr is not None:
+        print(code, file=sys.stderr)
+    return 1
+
+
+def tidy_in(hook: ExceptHook, part: Part) -> ExceptHook:
+    """A `sys.excepthook` for a child process: tidy, tell the part of it, and go on with the hook that was there."""
+
+    def excepthook(kind: type[BaseException], exc: BaseException, tb: TracebackType | None) -> None:
+        tidy(exc)
+        part.error = failure_of(exc)
+        hook(kind, exc, exc.__traceback__)
+
+    return excepthook
+
+
+def tidy_in_threads(hook: ThreadHook) -> ThreadHook:
+    """A `threading.excepthook` that tidies and goes on with the one that was there."""
+
+    def excepthook(args: threading.ExceptHookArgs) -> None:
+        exc = args.exc_value
+        if exc is None:
+            hook(args)
+            return
+        tidy(exc)
+        hook(threading.ExceptHookArgs((args.exc_type, exc, exc.__traceback__, args.thread)))
+
+    return excepthook
+
