@@ -1,0 +1,85 @@
+"""Where in the user's program are we? The file and line of what is happening now.
+
+The user's frame is the innermost one that is not PyTorch's, not wherry's and not the standard library's. Its code
+object and instruction offset are cheap to keep (no frame, so no locals stay alive) and become a `Callsite` only when
+somebody asks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from dataclasses import dataclass
+from types import CodeType, FrameType
+
+_STDLIB = os.path.normcase(sysconfig.get_paths()["stdlib"]) + os.sep
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_NOT_THE_USERS = ("torch", "torchgen", "functorch")
+
+library: dict[str, bool] = {}
+"""File name of a code object -> whether it belongs to PyTorch, wherry or Python. Filled on demand; read on the hot path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callsite:
+    """A line of a program."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def to_json(self) -> dict[str, object]:
+        return {"file": self.file, "line": self.line, "function": self.function}
+
+
+def is_library(filename: str) -> bool:
+    """Whether code of this file is PyTorch's, wherry's or Python's own."""
+    known = library.get(filename)
+    if known is None:
+        known = library[filename] = _classify(filename)
+    return known
+
+
+def _classify(filename: str) -> bool:
+    if filename.startswith("<frozen "):
+        return True
+    path = os.path.normcase(os.path.abspath(filename))
+    for marker in _INSTALLED:
+        _, found, inside = path.rpartition(marker)
+        if found:
+            return inside.split(os.sep, 1)[0] in (*_NOT_THE_USERS, "wherry")
+    return path.startswith((_STDLIB, _OWN))
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame at or above `frame` that is the user's, or None."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def line_of(code: CodeType, instruction: int) -> int:
+    """The line of an instruction offset (`frame.f_lasti`)."""
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= instruction < end and number is not None:
+            return number
+    return line
+
+
+def site_of(code: CodeType | None, instruction: int) -> Callsite | None:
+    """The line that a record names, or None where nothing was recorded."""
+    if code is None:
+        return None
+    return Callsite(code.co_filename, line_of(code, instruction), code.co_name)
+
+
+def here(depth: int = 1) -> Callsite | None:
+    """The user's line that is running now, seen from `depth` frames up."""
+    frame = user_frame(sys._getframe(depth))
+    return None if frame is None else site_of(frame.f_code, frame.f_lasti)

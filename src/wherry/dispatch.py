@@ -1,0 +1,164 @@
+"""The only door to private torch.
+
+Every name below that PyTorch does not promise has one line: why we need it, since which torch it is there, and the test
+in `tests/torch_contract/` that notices when it goes. Nothing else in wherry imports from `torch._C` or `torch._ops`;
+`rehearse/impersonate/` replaces names by their dotted path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload  # type of `func` in every dispatch mode; 2.6; test_modes
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,  # sees each op below autograd; 2.6; test_modes
+    _disable_current_modes,  # what torch itself uses to print a tensor; 2.6; test_modes
+)
+
+
+
+_C = torch._C
+
+
+class DispatchMode(TorchDispatchMode):
+    """A dispatch mode that `torch._dynamo` neither wraps nor skips: 0.65 us an op less (2.6; test_modes)."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What the schema of an overload says that a rehearsal needs. Looked up once per overload.
+
+    Attributes:
+        name: "aten::add.Tensor", or "aten::relu" where the overload has no name.
+        arguments: names of all arguments in order, keyword-only ones last.
+        positional: how many of them are not keyword-only.
+        outputs: names of the arguments that are written to (`Tensor(a!)`).
+        device: the position of an argument called "device" of type Device?, or None.
+        generator: whether there is a keyword argument "generator".
+        fresh: whether a return value may have a storage of its own.
+        random: whether it draws from a generator.
+        composite: whether it is made of other ops below autograd (CompositeExplicitAutograd).
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    positional: int
+    outputs: frozenset[str]
+    device: int | None
+    generator: bool
+    fresh: bool
+    random: bool
+    composite: bool
+
+
+@lru_cache(maxsize=None)
+def signature(overload: OpOverload) -> Signature:
+    """The `Signature` of an overload.
+
+    Source: torch/_C/__init__.pyi `FunctionSchema`, `Argument.alias_info` (2.6; test_schemas).
+    """
+    schema = overload._schema
+    arguments = tuple(schema.arguments)
+    device = None
+    for position, argument in enumerate(arguments):
+        if argument.name == "device" and "Device" in str(argument.type):
+            device = position
+    name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+    return Signature(
+        name=name,
+        arguments=tuple(a.name for a in arguments),
+        positional=sum(not a.kwarg_only for a in arguments),
+        outputs=frozenset(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write),
+        device=device,
+        generator=any(a.name == "generator" for a in arguments),
+        fresh=any(r.alias_info is None for r in schema.returns),
+        random=torch.Tag.nondeterministic_seeded in overload.tags,
+        composite=_C._dispatch_has_kernel_for_dispatch_key(name, "CompositeExplicitAutograd"),
+    )
+
+
+def run_composite(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run the CompositeExplicitAutograd kernel of an overload, so that its inner ops go through the dispatcher again.
+
+    `OpOverload._op_dk` calls one dispatch key's kernel (2.6; test_modes).
+    """
+    return overload._op_dk(_C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+
+
+def functorch_level_below(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What a functorch wrapper (vmap, grad, functionalize) wraps, or None for anything else (2.6; test_functorch)."""
+    functorch = _C._functorch
+    if functorch.is_functorch_wrapped_tensor(tensor):
+        return functorch.get_unwrapped(tensor)
+    return None
+
+
+def parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors that hold the values of one without a storage of its own: sparse, nested, functorch wrappers.
+
+    Call it where no dispatch mode is listening: reading the parts of a sparse tensor is itself an op.
+    """
+    inner = functorch_level_below(tensor)
+    if inner is not None:
+        yield inner
+        return
+    layout = tensor.layout
+    if layout is torch.sparse_coo:
+        yield tensor._indices()  # not .indices(), which refuses an uncoalesced tensor
+        yield tensor._values()
+    elif layout in (torch.sparse_csr, torch.sparse_bsr):
+        yield tensor.crow_indices()
+        yield tensor.col_indices()
+        yield tensor.values()
+    elif layout in (torch.sparse_csc, torch.sparse_bsc):
+        yield tensor.ccol_indices()
+        yield tensor.row_indices()
+        yield tensor.values()
+    flatten = getattr(type(tensor), "__tensor_flatten__", None)
+    if flatten is not None:  # a wrapper subclass: NestedTensor, DTensor, ... (torch.utils._python_dispatch, 2.6)
+        for name in tensor.__tensor_flatten__()[0]:
+            yield getattr(tensor, name)
+
+
+def without_modes() -> Any:
+    """A context in which no dispatch mode listens (2.6; test_modes)."""
+    return _disable_current_modes()
+
+
+with _disable_current_modes():
+    pass  # its first use imports modules of torch, which must not happen in the middle of a rehearsal
+
+
+def shape_of_result(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """How many bytes the tensors that an op returns would take, found on the meta device; None where it cannot tell.
+
+    Tensor arguments are replaced by meta ones of the same size, so nothing is computed or allocated.
+    """
+
+    def to_meta(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+        if isinstance(value, list | tuple):
+            return type(value)(to_meta(item) for item in value)
+        if isinstance(value, torch.device):
+            return torch.device("meta")
+        return value
+
+    meta_kwargs = {name: to_meta(value) for name, value in kwargs.items()}
+    if any(a.name == "device" for a in overload._schema.arguments):
+        meta_kwargs["device"] = torch.device("meta")
+        meta_kwargs.pop("pin_memory", None)
+    try:
+        out = overload(*(to_meta(a) for a in args), **meta_kwargs)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        return None  # no meta kernel, or a data-dependent shape
+    leaves = out if isinstance(out, list | tuple) else (out,)
+    return sum(leaf.untyped_storage().nbytes() for leaf in leaves if isinstance(leaf, torch.Tensor))

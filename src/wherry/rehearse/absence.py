@@ -1,0 +1,46 @@
+"""What torch says of a device that is not there: another backend's, or an index beyond the last.
+
+The words are each backend's own (`Wording`); this is where they become exceptions.
+"""
+
+from __future__ import annotations
+
+import builtins
+
+import torch
+
+from wherry import backends
+from wherry.backends._backend import Backend
+from wherry.rehearse.wording import torch_release
+
+
+def exception(kind: str, text: str) -> Exception:
+    """An exception by the name of its class, a builtin's or one of torch's."""
+    cls = getattr(builtins, kind, None) or getattr(torch, kind.rpartition(".")[2])
+    return cls(text)
+
+
+def absent(device_type: str, *, moving: bool = False) -> Exception:
+    """What the first use of an absent device type raises: an allocation, or a `.to` when `moving`."""
+    for backend in backends.all():
+        if backend.device_type == device_type and backend.name != "cpu":
+            wording = backend.wording
+            chosen = wording.absent_to if moving else wording.absent_alloc
+            return exception(*(chosen or wording.lazy_init))
+    return RuntimeError(f"PyTorch is not linked with support for {device_type} devices")
+
+
+def invalid_ordinal(backend: Backend) -> Exception:
+    """What an index beyond the last device raises (c10/cuda/CUDAException.cpp; the class is from 2.8)."""
+    word = "HIP" if backend.name == "rocm" else backend.device_type.upper()
+    text = f"{word} error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"
+    if torch_release() == (2, 13):
+        text += "\nFor more detailed error information, run with CUDA_LOG_FILE=stderr"
+    cls = getattr(torch, "AcceleratorError", RuntimeError)
+    return cls(text) if cls is RuntimeError else _accelerator_error(cls, text)
+
+
+def _accelerator_error(cls: type[Exception], text: str) -> Exception:
+    error = cls(text)
+    error.error_code = 101  # type: ignore[attr-defined]  # cudaErrorInvalidDevice
+    return error

@@ -1,0 +1,215 @@
+"""Ops whose own code says which operands may meet: the exceptions to the general laws, each with its source.
+
+A rule looks at the operands of one call. It returns the place where the op runs, returns None to leave the call to the
+general laws, or raises what the kernel raises. Sources are paths in PyTorch's repository (2.13) unless they say "seen":
+observed on the host code of the CUDA build of 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from wherry.backends._backend import Backend
+from wherry.rehearse.wording import legacy_name, one_device, two_devices, type_name
+from wherry.storage import Place
+
+if TYPE_CHECKING:
+    from wherry.rehearse.records import Operand
+
+Rule = Callable[[Backend, str, "Sequence[Operand]"], "Place | None"]
+
+
+def of(packet: str) -> Rule | None:
+    """The rule of an op ("index_put_"), or None for the many that follow the general laws."""
+    rule = _RULES.get(packet)
+    if rule is None and packet.startswith("_foreach_"):
+        return foreach
+    return rule
+
+
+def _named(operands: Sequence[Operand], name: str) -> Operand | None:
+    return next((o for o in operands if o.name == name), None)
+
+
+def first_decides(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+    """Any pair of devices: the op copies, or reads sizes or one value only (copy.cpp, TensorShape.cpp)."""
+    return operands[0].place
+
+
+def index(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+    """`x[i]`: indices on the host or with x (native/TensorAdvancedIndexing.cpp `make_info`)."""
+    source = operands[0].place
+    for operand in operands[1:]:
+        if operand.name == "indices" and operand.place is not source and operand.place.index is not None:
+            raise RuntimeError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({source.name})"
+            )
+        if operand.output and operand.place is not source:
+            raise two_devices(*_accelerator_first(operand.place, source))
+    return source
+
+
+def index_put(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+    """`x[i] = v`: indices anywhere; v with x, or 0-dim (native/TensorAdvancedIndexing.cpp `_index_put_impl_`)."""
+    source = operands[0]
+    values = _named(operands, "values")
+    if values is not None and values.place is not source.place and values.tensor.dim() > 0:
+        masked = any(o.name == "indices" and o.tensor.dtype in (torch.bool, torch.uint8) for o in operands)
+        if not (masked and values.tensor.numel() == 1):  # one value under a mask is masked_fill
+            raise two_devices(*_accelerator_first(source.place, values.place))
+    return source.place
+
+
+def masked_fill(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+    """The mask with self; a 0-dim value from the host may join (native/cuda/IndexKernel.cpp `masked_fill__cuda`)."""
+    source = operands[0].place
+    mask = _named(operands, "mask")
+    value = _named(operands, "value")
+    if value is not None and value.place is not source and (value.tensor.dim() > 0 or source.index is None):
+        raise RuntimeError("masked_fill_: Expected inputs to be on same device")
+    if mask is not None and mask.place is not source:
+        raise RuntimeError(
+            f"expected self and mask to be on the same device, but got mask on {mask.place.name} and self on {source.name}"
+        )
+    return source
+
+
+def where(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+    """Each of condition, self and other is exempt when it is a 0-dim host tensor (native/TensorCompare.cpp `where_self_out`)."""
+    inputs = [o for o in operands if not o.output]
+    common = next((o.place for o in operands if o.output), None)
+    for operand in inputs:
+        if common is None or common.index is None:
+            common = operand.place if operand.place.index is not None else common
+    assert common is not None
+    for operand in operands:
+        if operand.place is not common and (operand.output or operand.tensor.dim() > 0 or operand.place.index is not None):
+            raise two_devices(common, operand.place)
+    return common
+
+
+def foreach(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+    """Each position of the lists needs one device, positions may differ (native/ForeachUtils.h; the slow path is per tensor)."""
+    packet, _, overload = name.partition(".")
+    if "copy" in packet:
+        return operands[0].place
+    lists: dict[int, Operand] = {}
+    for operand in operands:
+        if operand.index is None:
+            _foreach_scalar(packet, operand, operands[0])
+            continue
+        first = lists.setdefault(operand.index, operand)
+        if operand.place is first.place:
+            continue
+        scalar = operand.place.index is None and operand.tensor.dim() == 0 and overload == "List"
+        if not scalar:
+            raise two_devices(*_accelerator_first(first.place, operand.place))
+    return operands[0].place
+
+
+def _foreach_scalar(packet: str, scalar: Operand, first: Operand) -> None:
+    if scalar.name == "scalars" or packet.removesuffix("_") in ("_foreach_addcdiv", "_foreach_addcmul"):
+        if scalar.place.index is not None:
+            raise RuntimeError(f"Expected scalars to be on CPU, got {scalar.place.name} instead.")
+    elif scalar.place is not first.place and scalar.place.index is not None:
+        raise RuntimeError(f"scalar tensor expected to be on {first.place.name} but is on {scalar.place.name}")
+
+
+def convolution(backend: Backend, name: str, operands: Sequence[Operand]) -> Place | None:
+    """Types are compared for an input on a device; one on the host reaches the kernel (native/Convolution.cpp `check_input_same_type_as_parameters`)."""
+    image, weight = _named(operands, "input"), _named(operands, "weight")
+    bias = _named(operands, "bias")
+    if image is None or weight is None:
+        return None
+    if image.place.index is None:
+        transposed = "transposed" in name
+        wrapper = "wrapper_{}_slow_conv_transpose2d" if transposed else "wrapper_{}___slow_conv2d_forward"
+        odd = weight if weight.place is not image.place else bias
+        if backend.wording.check_prefix is None:
+            return None
+        assert odd is not None
+        raise one_device(odd.name, odd.place, image.place, wrapper.format(backend.wording.check_prefix))
+    for operand in (weight, bias):
+        if operand is None or operand.place is image.place:
+            continue
+        if operand.place.index is not None:
+            prefix = backend.wording.check_prefix or "MPS"
+            raise one_device(operand.name, operand.place, image.place, f"wrapper_{prefix}__cudnn_convolution")
+        found = type_name(image.tensor.dtype, image.place, backend)
+        wanted = type_name(operand.tensor.dtype, operand.place, backend)
+        raise RuntimeError(f"Input type ({found}) and {operand.name} type ({wanted}) should be the same")
+    return image.place
+
+
+def attention(backend: Backend, name: str, operands: Sequence[Operand]) -> Place | None:
+    """Query, key and value are of one device type (native/transformers/sdp_utils_cpp.h `check_tensor_..`; attention.cpp `validate_sdpa_input`)."""
+    three = [_named(operands, part) for part in ("query", "key", "value")]
+    places = [o.place for o in three if o is not None]
+    if len(places) == 3 and len({p.type for p in places}) > 1:
+        query, key, value = (p.name for p in places)
+        raise RuntimeError(
+            "Expected query, key, and value to have the same device type, but got "
+            f"query.device: {query} key.device: {key} and value.device: {value} instead."
+        )
+    mask = _named(operands, "attn_mask")
+    if mask is not None and places and mask.place is not places[0] and backend.wording.check_prefix:
+        prefix = backend.wording.check_prefix
+        raise one_device("attn_bias", mask.place, places[0], f"wrapper_{prefix}___scaled_dot_product_efficient_attention")
+    return None
+
+
+def ctc(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+    """Targets and lengths anywhere: they are read on the host or copied (native/LossCTC.cpp, cuda/LossCTC.cu)."""
+    return operands[0].place
+
+
+def _accelerator_first(a: Place, b: Place) -> tuple[Place, Place]:
+    """The order TensorIterator names two devices in: the host last."""
+    return (a, b) if a.index is not None else (b, a)
+
+
+def check_lengths(lengths: torch.Tensor, place: Place) -> None:
+    """`pack_padded_sequence` reads its lengths on the host (native/PackedSequence.cpp `checkLongTensor`)."""
+    if place.index is not None:
+        kind = legacy_name(lengths.dtype)
+        raise RuntimeError(
+            f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {place.name} {kind} tensor"
+        )
+
+
+def check_set(target: Place, source: Place) -> None:
+    """`set_` exchanges storages on one device only (native/Resize.h, native/cuda/Resize.cpp; seen)."""
+    if target is not source:
+        raise RuntimeError(
+            f'Attempted to set the storage of a tensor on device "{target.name}" to a storage on different device '
+            f'"{source.name}".  This is no longer allowed; the devices must match.'
+        )
+
+
+_ANY = (
+    "copy copy_ _copy_from _copy_from_and_resize _to_copy slice_scatter select_scatter diagonal_scatter as_strided_scatter "
+    "expand_as view_as reshape_as resize_as_ resize_as_sparse_ is_same_size broadcast_tensors fill_ fill full linspace "
+    "logspace arange _local_scalar_dense item is_pinned _has_compatible_shallow_copy_type rrelu_with_noise_backward"
+)
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(_ANY.split(), first_decides),
+    **dict.fromkeys(("index", "_unsafe_index"), index),
+    **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"), index_put),
+    **dict.fromkeys(("masked_fill", "masked_fill_", "_unsafe_masked_index"), masked_fill),
+    "where": where,
+    **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), convolution),
+    **dict.fromkeys(
+        (
+            "scaled_dot_product_attention",
+            "_scaled_dot_product_flash_attention_for_cpu",
+            "_scaled_dot_product_attention_math",
+            "_fused_sdp_choice",
+        ),
+        attention,
+    ),
+    **dict.fromkeys(("_ctc_loss", "_cudnn_ctc_loss", "ctc_loss", "_use_cudnn_ctc_loss"), ctc),
+}

@@ -1,0 +1,89 @@
+"""The Python surface of torch, replaced while at least one rehearsal is on, and put back exactly.
+
+Each module beside this one knows one part of the surface and yields `Patch`es: an owner (a module or class), a name, and
+the stand-in. A stand-in asks `surface.thread.mode` which rehearsal its thread takes part in and is the original for a
+thread in none. What is data rather than a function (`torch.version.hip`) follows the rehearsal that was entered last.
+
+    tensor        methods and properties of torch.Tensor
+    storages      torch.UntypedStorage, and with it deepcopy, pickling, torch.save and torch.load
+    constructors  torch.tensor and its kin, which allocate below the dispatcher; torch.Generator
+    accelerators  torch.cuda, torch.xpu, torch.mps, torch.accelerator, torch.backends
+    streams       the Stream and Event classes of a virtual device
+    training      autocast, GradScaler, torch.compile
+    processes     threads, process groups
+    imports       modules of torch that are loaded late
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+
+import torch
+
+from wherry.backends._backend import Backend
+from wherry.rehearse.impersonate import accelerators, constructors, imports, processes, storages, tensor, training
+from wherry.rehearse.impersonate.patches import MISSING, Patch, replace, restore
+
+_PARTS = (imports, tensor, storages, constructors, accelerators, training, processes)
+
+_lock = threading.RLock()
+_users: list[Backend] = []
+_undo: list[Patch] = []
+_constants_before: dict[tuple[ModuleType, str], object] = {}
+
+
+@contextlib.contextmanager
+def installed(backend: Backend) -> Iterator[None]:
+    """Keep the stand-ins in place until the block ends; several blocks may overlap in any order."""
+    with _lock:
+        if not _users:
+            _install()
+        _users.append(backend)
+        _apply_constants()
+    try:
+        yield
+    finally:
+        with _lock:
+            _users.remove(backend)
+            _apply_constants()
+            if not _users:
+                restore(_undo)
+                _undo.clear()
+
+
+def _install() -> None:
+    try:
+        for part in _PARTS:
+            for patch in part.patches():
+                _undo.append(replace(patch))
+    except BaseException:
+        restore(_undo)
+        _undo.clear()
+        raise
+
+
+def _apply_constants() -> None:
+    """Give `torch.version.*` and the like the values of the rehearsal entered last, or their own."""
+    for (owner, name), value in _constants_before.items():
+        if value is MISSING:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
+    _constants_before.clear()
+    if not _users or _users[-1].virtual is None:
+        return
+    for dotted, value in _users[-1].virtual.constants.items():
+        path, _, name = dotted.rpartition(".")
+        owner = _module(path)
+        _constants_before[owner, name] = vars(owner).get(name, MISSING)
+        setattr(owner, name, value)
+
+
+def _module(path: str) -> ModuleType:
+    module: ModuleType = torch
+    for part in path.split(".")[1:]:
+        module = getattr(module, part)
+    return module

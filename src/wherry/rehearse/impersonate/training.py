@@ -1,0 +1,79 @@
+"""Autocast, torch.compile: what changes how a program trains rather than where its tensors are."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from wherry.rehearse.impersonate.patches import Patch
+from wherry.rehearse.surface import thread
+
+_autocast = torch.amp.autocast_mode.autocast
+_enter, _exit = _autocast.__enter__, _autocast.__exit__
+
+
+class RehearsalWarning(UserWarning):
+    """Something that a rehearsal does differently from the real device, said once."""
+
+
+def enter_autocast(self: Any) -> Any:
+    """Autocast of the virtual device casts too: its tensors really are on the CPU, so the CPU's autocast is lent to it."""
+    out = _enter(self)
+    mode = thread.mode
+    if mode is not None and mode.session.places and self.device == mode.session.backend.device_type and not _is_scripting():
+        lent = self.__dict__.setdefault("_wherry_lent", [])
+        lent.append((torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")))
+        torch.set_autocast_enabled("cpu", self._enabled)
+        torch.set_autocast_dtype("cpu", self.fast_dtype)
+    return out
+
+
+def exit_autocast(self: Any, *error: Any) -> Any:
+    lent = self.__dict__.get("_wherry_lent")
+    if lent:
+        enabled, dtype = lent.pop()
+        torch.set_autocast_enabled("cpu", enabled)
+        torch.set_autocast_dtype("cpu", dtype)
+    return _exit(self, *error)
+
+
+def _is_scripting() -> bool:
+    return bool(torch._jit_internal.is_scripting())
+
+
+def _compile(original: Any) -> Any:
+    @functools.wraps(original)
+    def compile(model: Any = None, **kwargs: Any) -> Any:  # noqa: A001 - torch's name
+        if thread.mode is None or not thread.mode.session.places:
+            return original(model, **kwargs)
+        if model is None:
+            return functools.partial(compile, **kwargs)
+        warnings.warn(
+            "torch.compile runs eagerly in a rehearsal: there is no real device to compile for.", RehearsalWarning, stacklevel=2
+        )
+        return model
+
+    return compile
+
+
+def _compile_module(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+    """Module.compile, in place: stays eager."""
+    if thread.mode is None or not thread.mode.session.places:
+        _module_compile(self, *args, **kwargs)
+    else:
+        torch.compile(self)
+
+
+_module_compile = torch.nn.Module.compile
+
+
+def patches() -> Iterator[Patch]:
+    """Names of torch.amp and torch.compile."""
+    yield Patch(_autocast, "__enter__", functools.wraps(_enter)(enter_autocast))
+    yield Patch(_autocast, "__exit__", functools.wraps(_exit)(exit_autocast))
+    yield Patch(torch, "compile", _compile(torch.compile))
+    yield Patch(torch.nn.Module, "compile", functools.wraps(_module_compile)(_compile_module))

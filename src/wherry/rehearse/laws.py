@@ -1,0 +1,133 @@
+"""Which operands may meet: what the real backend would say to an op whose tensors reside at different places.
+
+Three things decide on real hardware (PyTorch 2.6 to 2.14):
+
+1. the check that torchgen writes around a kernel, for CUDA and XPU (`native_functions`): out arguments first, then
+   positional ones, keyword-only tensors never, 0-dim tensors not exempt;
+2. TensorIterator (aten/src/ATen/TensorIterator.cpp, `compute_types`): every operand on the first device that is not the
+   host, except that binary ops accept *one* 0-dim input from the host;
+3. checks in the code of a few ops, which stand in `exceptions`, each with its source.
+
+A composite op has no law of its own: it is run so that the ops it is made of are seen (`DECOMPOSE`). MPS has no
+generated check; what it says instead differs by kernel and release.
+
+`judge` returns the place where the op runs, or raises what the device would raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from wherry.backends._backend import Backend
+from wherry.dispatch import OpOverload, signature
+from wherry.rehearse import exceptions
+from wherry.rehearse.native_functions import native, wrapper_name
+from wherry.rehearse.wording import one_device, too_many_scalars, two_devices
+from wherry.storage import Place
+
+if TYPE_CHECKING:
+    from wherry.rehearse.records import Operand
+
+
+class _Decompose:
+    """The verdict that a composite op is to be run as the ops it is made of."""
+
+
+DECOMPOSE = _Decompose()
+
+EITHER_OPERAND = frozenset(
+    "add sub rsub mul div floor_divide true_divide remainder fmod pow atan2 hypot copysign heaviside maximum minimum fmax "
+    "fmin eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift __lshift__ "
+    "__rshift__ xlogy special_xlog1py special_zeta dist ldexp".split()
+)
+"""Ops whose iterator allows one 0-dim host operand, whichever it is. Seen on the host code of the CUDA build of 2.13."""
+
+SECOND_OPERAND = {"logical_and": "other", "logical_or": "other", "logical_xor": "other", "addcmul": "tensor2", "lerp": "weight"}
+"""Ops that accept a 0-dim host tensor as this argument only."""
+
+
+def judge(
+    backend: Backend, func: OpOverload, operands: Sequence[Operand], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Place | _Decompose:
+    """Where an op runs whose operands reside at different places.
+
+    Raises:
+        RuntimeError: as the backend's own check words it.
+    """
+    sig = signature(func)
+    name = sig.name.removeprefix("aten::")
+    packet = name.split(".", 1)[0]
+    rule = exceptions.of(packet)
+    if rule is not None:
+        place = rule(backend, name, operands)
+        if place is not None:
+            return place
+
+    entry = native(name)
+    prefix = backend.wording.check_prefix
+    if entry is None or not any("CUDA" in key for key in entry.keys):
+        # No kernel of its own on a device: it is made of others, or the CPU build took a way that a device would not.
+        return DECOMPOSE if sig.composite else _iterate(packet, operands)
+    if entry.checked and prefix is not None:
+        key = _kernel_key(operands, entry.keys, prefix)
+        has_out = any(o.output and o.keyword_only for o in operands)
+        _same_device(operands, wrapper_name(name, key=key, structured=entry.structured, has_out=has_out))
+        return next(o.place for o in _check_order(operands))
+    return _iterate(packet, operands)
+
+
+def _kernel_key(operands: Sequence[Operand], keys: frozenset[str], prefix: str) -> str:
+    """The dispatch key whose wrapper speaks: by the layout of the operands. XPU kernels are named like CUDA's."""
+    import torch
+
+    flavour = ""
+    for operand in operands:
+        layout = operand.tensor.layout
+        if layout is torch.sparse_coo:
+            flavour = "Sparse"
+        elif layout is not torch.strided and layout is not torch.jagged:
+            flavour = "SparseCsr"
+        elif operand.tensor.is_quantized:
+            flavour = "Quantized"
+        elif operand.tensor.is_nested:
+            flavour = "NestedTensor"
+        else:
+            continue
+        break
+    return f"{flavour}{prefix}" if f"{flavour}CUDA" in keys else prefix
+
+
+def _check_order(operands: Sequence[Operand]) -> list[Operand]:
+    """The order of a generated check: keyword-only outputs, then positional arguments."""
+    out = [o for o in operands if o.keyword_only and o.output]
+    return out + [o for o in operands if not o.keyword_only]
+
+
+def _same_device(operands: Sequence[Operand], wrapper: str) -> None:
+    common: Place | None = None
+    for operand in _check_order(operands):
+        if common is None:
+            common = operand.place
+        elif operand.place is not common:
+            raise one_device(operand.name, operand.place, common, wrapper)
+
+
+def _iterate(packet: str, operands: Sequence[Operand]) -> Place:
+    """TensorIterator's rule. Returns the common device."""
+    ordered = [o for o in operands if o.output] + [o for o in operands if not o.output]
+    common = next((o.place for o in ordered if o.place.index is not None), ordered[0].place)
+    base = packet.removesuffix("_")
+    only = SECOND_OPERAND.get(base)
+    exempt = 0
+    for operand in ordered:
+        if operand.place is common:
+            continue
+        scalar = operand.place.index is None and operand.tensor.dim() == 0 and not operand.output
+        if scalar and (base in EITHER_OPERAND if only is None else operand.name == only):
+            exempt += 1
+            if exempt > 1:
+                raise too_many_scalars()
+            continue
+        raise two_devices(common, operand.place)
+    return common

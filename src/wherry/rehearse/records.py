@@ -1,0 +1,162 @@
+"""Records of residency: reading and writing where storages live, on the way through the dispatch mode.
+
+What a record is stands in `wherry.storage`; here are the places every rehearsal knows (the host, pinned host memory,
+floating), and the functions that find the operands of a call with their places and mark what an op returned.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from wherry import callsite
+from wherry.dispatch import OpOverload, parts, signature
+from wherry.storage import Place, Resident, host, place_of, unmarked
+
+CPU = torch.device("cpu")
+HOST = host()
+PINNED = place_of(CPU, pinned=True)
+FLOATING = Place(CPU)  # not in the registry of places: nothing resides there for good
+UNMARKED = unmarked()
+
+over_limit: Callable[[Place, int], None]
+"""Called when a place holds more than its limit; `accounting` sets it."""
+
+_get_frame = sys._getframe
+_is_library = callsite.library.get
+
+
+def mark(storage: torch.UntypedStorage, place: Place) -> None:
+    """Write down where a new storage resides and which line of the program made it.
+
+    On the hot path, so `write` stands here once more, without its call (60 ns; benchmarks/dispatch_overhead.py).
+    """
+    frame = _get_frame(1)
+    code = frame.f_code
+    while (library := _is_library(code.co_filename)) is not False:
+        if library is None:
+            callsite.is_library(code.co_filename)
+            continue
+        outer = frame.f_back
+        if outer is None:
+            break
+        frame = outer
+        code = frame.f_code
+    if place.index is None:  # the host; a floating storage
+        storage._wherry_record = (place, code, frame.f_lasti)  # type: ignore[attr-defined]
+        return
+    nbytes = storage.nbytes()
+    storage._wherry_record = Resident((place, code, frame.f_lasti, nbytes))  # type: ignore[attr-defined]
+    place.allocations += 1
+    place.allocated = allocated = place.allocated + nbytes
+    if allocated > place.peak:
+        place.peak = allocated
+        if place.limit is not None and allocated > place.limit:
+            over_limit(place, nbytes)
+
+
+def write(storage: torch.UntypedStorage, place: Place, code: CodeType | None, instruction: int) -> None:
+    """Give a storage a record whose line is known, and count its bytes where it resides."""
+    if place.index is None:
+        storage._wherry_record = (place, code, instruction)  # type: ignore[attr-defined]
+        return
+    nbytes = storage.nbytes()
+    storage._wherry_record = Resident((place, code, instruction, nbytes))  # type: ignore[attr-defined]
+    place.allocations += 1
+    place.allocated += nbytes
+    place.peak = max(place.peak, place.allocated)
+    if place.limit is not None and place.allocated > place.limit:
+        over_limit(place, nbytes)
+
+
+class Operand(NamedTuple):
+    """A tensor argument of an op."""
+
+    name: str  # of the argument; a list argument gives its name to each of its tensors
+    index: int | None  # in a list argument
+    tensor: Tensor
+    place: Place
+    keyword_only: bool
+    output: bool
+
+
+def operands_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Operand]:
+    """Every tensor argument of a call, in schema order."""
+    sig = signature(func)
+    named = zip(sig.arguments, args)
+    for position, (name, value) in enumerate((*named, *kwargs.items())):
+        keyword_only = position >= len(args)
+        output = name in sig.outputs
+        if isinstance(value, Tensor):
+            yield Operand(name, None, value, residence(value), keyword_only, output)
+        elif isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                if isinstance(item, Tensor):
+                    yield Operand(name, index, item, residence(item), keyword_only, output)
+
+
+def residence(tensor: Tensor) -> Place:
+    """Where a tensor lives: its storage's place, or that of its parts."""
+    try:
+        if not is_wrapper(type(tensor)):
+            return tensor.untyped_storage()._wherry_record[0]  # type: ignore[attr-defined]
+    except NotImplementedError:
+        own = tensor.__dict__.get("_wherry_place")  # a tensor whose parts cannot be had: opaque (MKLDNN)
+        if own is not None:
+            return own
+    found = HOST
+    for part in parts(tensor):
+        found = residence(part)
+        if found.index is not None:
+            break
+    return found
+
+
+def is_wrapper(cls: type[Tensor]) -> bool:
+    """Whether tensors of a class unwrap themselves (DTensor, jagged tensors): their own storage is empty."""
+    return cls is not Tensor and cls.__torch_dispatch__ is not Tensor.__torch_dispatch__
+
+
+def mark_all(out: Any, place: Place) -> None:
+    """Record every new storage in what an op returned."""
+    if isinstance(out, Tensor):
+        try:
+            storage = out.untyped_storage()
+        except NotImplementedError:
+            inner = list(parts(out))
+            for part in inner:
+                mark_all(part, place)
+            if not inner:
+                out.__dict__["_wherry_place"] = place
+            return
+        if storage._wherry_record is UNMARKED:  # type: ignore[attr-defined]
+            mark(storage, place)
+    elif isinstance(out, list | tuple):
+        for item in out:
+            mark_all(item, place)
+
+
+def move_record(tensor: Tensor, place: Place) -> None:
+    """A floating storage comes to reside somewhere; what was recorded of its making stays."""
+    try:
+        storage = tensor.untyped_storage()
+    except NotImplementedError:
+        for part in parts(tensor):
+            move_record(part, place)
+        return
+    _, code, instruction = storage._wherry_record[:3]  # type: ignore[attr-defined]
+    write(storage, place, code, instruction)
+
+
+def move_all(out: Any, place: Place) -> None:
+    """What was built on the host was really built at `place`: rewrite every record, keeping the line that made it."""
+    if isinstance(out, Tensor):
+        move_record(out, place)
+    elif isinstance(out, list | tuple):
+        for item in out:
+            move_all(item, place)

@@ -1,0 +1,82 @@
+"""The words of device errors, as PyTorch's own checks word them (2.6 to 2.14).
+
+Every function returns the exception for its caller to raise, so that the raise stands where the law is.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from wherry.backends._backend import Backend
+from wherry.storage import Place
+
+
+@lru_cache(maxsize=1)
+def torch_release() -> tuple[int, int]:
+    """(2, 13) for "2.13.0+cpu"."""
+    major, minor, *_ = torch.__version__.split("+")[0].split(".")
+    return int(major), int(minor)
+
+
+def two_devices(common: Place, other: Place) -> RuntimeError:
+    """TensorIterator's text, on every backend (aten/src/ATen/TensorIterator.cpp, `compute_types`)."""
+    return RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, {common.name} and {other.name}!"
+    )
+
+
+def too_many_scalars() -> RuntimeError:
+    """Two 0-dim host operands in one iterator (aten/src/ATen/TensorIterator.cpp)."""
+    return RuntimeError("Trying to pass too many CPU scalars to non-CPU kernel!")
+
+
+def one_device(argument: str, found: Place, common: Place, wrapper: str) -> RuntimeError:
+    """The generated check's text; it changed in 2.8 (torchgen/dest/register_dispatch_key.py; c10 `common_device_check_failure`)."""
+    if torch_release() >= (2, 8):
+        return RuntimeError(
+            f"Expected all tensors to be on the same device, but got {argument} is on {found.name}, different from other "
+            f"tensors on {common.name} (when checking argument in method {wrapper})"
+        )
+    return RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, {common.name} and {found.name}! "
+        f"(when checking argument for argument {argument} in method {wrapper})"
+    )
+
+
+_LEGACY = {
+    torch.float32: "Float",
+    torch.float64: "Double",
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.uint8: "Byte",
+    torch.int8: "Char",
+    torch.int16: "Short",
+    torch.int32: "Int",
+    torch.int64: "Long",
+    torch.bool: "Bool",
+    torch.complex64: "ComplexFloat",
+    torch.complex128: "ComplexDouble",
+}
+
+
+def legacy_name(dtype: torch.dtype) -> str:
+    """How c10 prints a dtype: "Float", "Long" (c10/core/ScalarType.h)."""
+    return _LEGACY.get(dtype) or str(dtype).removeprefix("torch.").capitalize()
+
+
+def type_name(dtype: torch.dtype, place: Place, backend: Backend) -> str:
+    """What `Tensor.type()` answers: "torch.cuda.FloatTensor" (torch/csrc/utils/tensor_types.cpp)."""
+    kind = f"{legacy_name(dtype)}Tensor"
+    if place.index is None:
+        return f"torch.{kind}"
+    prefix = backend.wording.tensor_type or f"torch.{place.type}"
+    return f"{prefix}.{kind}"
+
+
+def not_convertible_to_numpy(place: Place) -> TypeError:
+    """`Tensor.numpy()` of a tensor on a device (torch/csrc/utils/tensor_numpy.cpp)."""
+    return TypeError(
+        f"can't convert {place.name} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+    )
