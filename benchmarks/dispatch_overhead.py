@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import torch
 from measure.elsewhere import FAKEGPU, asked, is_installed, serve
 from measure.peers import DEBUG, EMPTY, FAKE, FUNCTION, LEAN, PLAIN, REHEARSAL, REHEARSAL_HOST, Peer, agree
-from measure.rounds import Quartiles, Rounds, Target, parser, play, report
+from measure.rounds import GOES, Quartiles, Rounds, Target, parser, play, report
 
-SAMPLE_SECONDS = 0.004
+GO_SECONDS = 0.0015
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ def sampler(operation: Operation, peer: Peer) -> Callable[[], float]:
         with peer.enter():
             timer = timeit.Timer(operation.statement, globals=operation.operands(peer.device))
             warm = min(timer.repeat(repeat=3, number=10)) / 10  # also plans the operator, where planning is done once
-            count = count or max(10, int(SAMPLE_SECONDS / warm))
-            return timer.timeit(count) / count
+            count = count or max(10, int(GO_SECONDS / warm))
+            return min(timer.repeat(GOES, count)) / count
 
     return sample
 

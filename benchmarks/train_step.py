@@ -71,7 +71,7 @@ class Workload:
     sizes: str
     build: Callable[[], nn.Module]
     batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]
-    steps: int  # of one sample
+    steps: int  # of one go
     to: Peer  # what the promise compares with
 
 
@@ -81,7 +81,7 @@ WORKLOADS = (
         "C=256, 4 layers, 4 heads, V=512, B=8, T=128",
         Transformer,
         lambda: (torch.randint(512, (8, 128)), torch.randint(512, (8, 128))),
-        steps=2,
+        steps=1,
         to=PLAIN,
     ),
     Workload(
@@ -89,7 +89,7 @@ WORKLOADS = (
         "64-128-128-10, N=32",
         mlp,
         lambda: (torch.rand(32, 64), torch.randint(10, (32,))),
-        steps=30,
+        steps=10,
         to=EMPTY,
     ),
 )
