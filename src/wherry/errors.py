@@ -266,6 +266,9 @@ class ScriptMissing(ScriptError, FileNotFoundError):
         nearest: A file beside it that it resembles, or None.
     """
 
+    # OSError has a shape of its own, so its __new__ is the one to use, which pickling would not find behind RuntimeError's.
+    __new__ = FileNotFoundError.__new__
+
     def __init__(self, program: str, *, near: Iterable[str] = ()) -> None:
         super().__init__(program, "there is no such file")
         self.nearest = nearest(program, near)

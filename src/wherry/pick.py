@@ -47,6 +47,7 @@ class Choice(str):
         because: Why this one, as a clause.
         passed_over: What was not chosen, and why, in the order it was looked at.
 
+    >>> import torch
     >>> choice = pick("cpu")
     >>> torch.zeros(2, device=choice).device == choice
     True
@@ -266,11 +267,12 @@ def _among(backend: Backend, count: int, demand: _Demand, passed_over: list[Pass
     if not free:
         return None
     best = max(free, key=lambda index: (free[index], -index))
-    for index in free.keys() - {best}:
-        reason = f"has {format_bytes(free[index])} of free memory, {_name(backend, best)} has more"
-        if free[index] == free[best]:
+    for index, nbytes in free.items():
+        reason = f"has {format_bytes(nbytes)} of free memory, {_name(backend, best)} has more"
+        if nbytes == free[best]:
             reason = f"has as much free memory as {_name(backend, best)}"
-        passed_over.append(PassedOver(_name(backend, index), reason))
+        if index != best:
+            passed_over.append(PassedOver(_name(backend, index), reason))
     return best, f"of {count} {backend.title} devices it has the most free memory, {format_bytes(free[best])}"
 
 

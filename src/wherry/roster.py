@@ -63,10 +63,11 @@ def read(
         source = f"{point.value} ({point.dist.name} {point.dist.version})" if point.dist else point.value
         try:
             found: object = point.load()
-            entry = getattr(found, binding, None) if isinstance(found, ModuleType) else found
+            entry: object = getattr(found, binding, None) if isinstance(found, ModuleType) else found
+            if entry is None:
+                raise TypeError(f"the module binds no {binding}")
             if not isinstance(entry, kind):
-                what = f"no {binding}" if entry is None else f"a {type(entry).__name__}"
-                raise TypeError(f"it is {what}, not a {kind.__name__}")
+                raise TypeError(f"it is a {type(entry).__name__}, not a {kind.__name__}")
             if name(entry) in taken:
                 raise ValueError(f"the name {name(entry)!r} is taken")
         except Exception as err:  # noqa: BLE001 - whatever somebody else's module does at import must not stop ours

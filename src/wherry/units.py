@@ -20,7 +20,8 @@ _UNITS = {
     "g": GIB, "gib": GIB, "gb": 10**9,
     "t": TIB, "tib": TIB, "tb": 10**12,
 }  # fmt: skip
-_SIZE = re.compile(r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
+_SIZE = re.compile(r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
+_MOST = 2**63 - 1  # what torch counts bytes in
 
 
 def parse_bytes(size: str | int) -> int:
@@ -48,11 +49,15 @@ def parse_bytes(size: str | int) -> int:
             raise BadSize(size, "it is empty")
         match = _SIZE.fullmatch(text)
         if match is None:
-            raise BadSize(size, "it does not start with a number" if not text[0].isdigit() else "it is not understood")
+            starts = re.match(r"[+-]?\.?\d", text, re.ASCII)
+            raise BadSize(size, "it is not understood" if starts else "it does not start with a number")
         number, unit = match.groups()
         if unit.lower() not in _UNITS:
             raise BadSize(size, f'"{unit}" is no unit of bytes')
-        nbytes = round(float(number.replace("_", "")) * _UNITS[unit.lower()])
+        exact = float(number.replace("_", "")) * _UNITS[unit.lower()]
+        nbytes = round(exact) if exact <= _MOST else _MOST + 1
+    if nbytes > _MOST:
+        raise BadSize(size, "it is more than any device has")
     if nbytes < 1:
         raise BadSize(size, "it is less than one byte")
     return nbytes
@@ -83,9 +88,10 @@ def format_duration(seconds: float) -> str:
     """
     if seconds == 0:
         return "0 s"
-    if seconds < 1e-3:
+    # The limits are where three digits would round up to the next unit.
+    if seconds < 0.9995e-3:
         return f"{seconds * 1e6:.3g} us"
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 59.95:
         return f"{seconds:.3g} s"

@@ -126,7 +126,8 @@ def draw(survey: Survey) -> RenderableType:
     parts: list[RenderableType] = [
         Text.assemble((f"wherry {wherry.__version__}", "heading"), ("  " + "  ".join(facts), "quiet")),
         _section("Here", _here(survey)),
-        Padding(_sentence(survey), (1, 0, 0, 2), expand=False),
+        "",
+        Padding(_sentence(survey), (0, 0, 0, 2), expand=False),
         _section("What a device of each backend can do", _abilities(survey)),
         _section(
             "What can be rehearsed " + ("here" if survey.torch else "once torch is installed"), _rehearsals(survey)

@@ -1,0 +1,42 @@
+"""How the public names are used, for the type checker: `make lint` reads this file, nothing runs it.
+
+Lines that must be refused carry an ignore; the checker reports an ignore that is not needed.
+"""
+
+from __future__ import annotations
+
+import torch
+from typing_extensions import assert_type
+
+import wherry
+from wherry import Choice, backends
+from wherry.backends import Backend, Memory, Presence
+
+choice = wherry.pick()
+assert_type(choice, Choice)
+assert_type(wherry.pick("cuda", dtype=torch.float64, memory="6GiB"), Choice)
+assert_type(wherry.pick(torch.device("mps"), dtype="float16", memory=2**30), Choice)
+assert_type(choice.device, torch.device)
+assert_type(choice.type, str)
+assert_type(choice.index, int | None)
+assert_type(choice.explain(), str)
+
+tensor: torch.Tensor = torch.zeros(2, device=choice).to(choice)
+module: torch.nn.Linear = torch.nn.Linear(2, 2, device=choice)
+
+wherry.pick("cuda", torch.float64)  # pyright: ignore[reportCallIssue]
+wherry.pick(dtype=64)  # pyright: ignore[reportArgumentType]
+wherry.pick(memory=1.5)  # pyright: ignore[reportArgumentType]
+
+backend = backends.find("rocm")
+assert_type(backend, Backend)
+assert_type(backends.all(), tuple[Backend, ...])
+assert_type(backend.probe(), Presence)
+assert_type(backend.memory(0), Memory | None)
+assert_type(backend.can_hold("float64", 0), bool)
+
+
+def handle(error: wherry.WherryError) -> None:
+    if isinstance(error, wherry.UnknownDevice):
+        assert_type(error.given, str)
+        assert_type(error.nearest, str | None)
