@@ -196,11 +196,12 @@ def test_virtual_device_is_complete(backend: Backend) -> None:
     assert virtual.max_count >= 1
 
 
-def test_virtual_constants_are_constants_of_torch(backend: Backend) -> None:
+def test_virtual_constants_are_names_of_torch(backend: Backend) -> None:
     for path in backend.virtual.constants if backend.virtual else ():
         module, _, name = path.rpartition(".")
-        # torch.version.rocm is newer than the oldest torch we support.
-        assert hasattr(importlib.import_module(module), name) or path == "torch.version.rocm"
+        assert module.startswith("torch.")
+        # Some are newer than the oldest torch we support.
+        assert hasattr(importlib.import_module(module), name) or torch.__version__ < "2.13"
 
 
 # That these questions can be failed

@@ -75,8 +75,13 @@ class Mps(Backend):
         name="Apple M4 Pro",
         total_memory=18_622_720 * KIB,
         max_count=1,
-        constants={"torch.version.cuda": None, "torch.version.hip": None, "torch.version.xpu": None},
-        properties={"core_count": 16},  # torch.backends.mps.get_core_count(), torch 2.10 on
+        constants={
+            "torch.version.cuda": None,
+            "torch.version.hip": None,
+            "torch.version.xpu": None,
+            "torch.backends.mps.get_name": lambda: "Apple M4 Pro",
+            "torch.backends.mps.get_core_count": lambda: 16,
+        },
     )
     quirks = (
         Quirk(
@@ -118,7 +123,7 @@ class Mps(Backend):
         if not torch.backends.mps.is_built():
             return Presence(State.ABSENT, f"torch {torch.__version__} is built without MPS; macOS builds have it")
         if self.count():
-            # get_name exists since torch 2.9 or so; the architecture is all there is before.
+            # Not in the oldest torch we support.
             name = torch.backends.mps.get_name() if hasattr(torch.backends.mps, "get_name") else "Apple GPU"
             return Presence(State.PRESENT, "Metal", 1, (name,))
         if not torch.backends.mps.is_macos_or_newer(14, 0):
