@@ -101,10 +101,10 @@ class VirtualDevice:
     name: str
     total_memory: int  # bytes
     max_count: int  # 1 where torch knows one device only
-    constants: Mapping[str, object] = field(
-        default_factory=dict
-    )  # dotted torch name -> value, e.g. "torch.version.hip"
-    properties: Mapping[str, object] = field(default_factory=dict[str, object])  # fields of get_device_properties()
+    # Dotted torch names and what they are on such a machine: "torch.version.hip", or a function that answers.
+    constants: Mapping[str, object] = field(default_factory=dict[str, object])
+    # Fields of get_device_properties().
+    properties: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
 @dataclass(frozen=True, slots=True)
