@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS  # every torch.library.custom_op by name; 2.6; test_library
 from torch._ops import OpOverload  # type of `func` in every dispatch mode; 2.6; test_modes
 from torch.utils._python_dispatch import (
     TorchDispatchMode,  # sees each op below autograd; 2.6; test_modes
@@ -46,6 +47,7 @@ class Signature:
         fresh: whether a return value may have a storage of its own.
         random: whether it draws from a generator.
         composite: whether it is made of other ops below autograd (CompositeExplicitAutograd).
+        implicit: whether autograd takes it apart, so that it reaches a mode only when called below autograd.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Signature:
     fresh: bool
     random: bool
     composite: bool
+    implicit: bool
 
 
 @lru_cache(maxsize=None)
@@ -82,15 +85,30 @@ def signature(overload: OpOverload) -> Signature:
         fresh=any(r.alias_info is None for r in schema.returns),
         random=torch.Tag.nondeterministic_seeded in overload.tags,
         composite=_C._dispatch_has_kernel_for_dispatch_key(name, "CompositeExplicitAutograd"),
+        implicit=_C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"),
     )
 
 
-def run_composite(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run the CompositeExplicitAutograd kernel of an overload, so that its inner ops go through the dispatcher again.
+def kernel_key(overload: OpOverload, device_type: str) -> str | None:
+    """The dispatch key whose kernel runs a library's op for a device, on CPU tensors; None to leave it to the dispatcher.
 
-    `OpOverload._op_dk` calls one dispatch key's kernel (2.6; test_modes).
+    A kernel written in Python for the device itself is a program and may run; one written in C++ would be handed CPU
+    memory, so the CPU's own is preferred (torch._library.custom_ops.OPDEFS, 2.6; test_library).
     """
-    return overload._op_dk(_C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+    name = signature(overload).name
+    defined = OPDEFS.get(overload._schema.name)
+    own = {"cuda": "CUDA", "xpu": "XPU", "mps": "MPS"}.get(device_type)
+    keys = ["CPU", "CompositeExplicitAutograd"]
+    if own is not None and defined is not None and device_type in defined._backend_fns:
+        keys.insert(0, own)
+    elif own is not None:
+        keys.append(own)
+    return next((key for key in keys if _C._dispatch_has_kernel_for_dispatch_key(name, key)), None)
+
+
+def run_kernel(overload: OpOverload, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run the kernel of one dispatch key (2.6; test_modes)."""
+    return overload._op_dk(getattr(_C.DispatchKey, key), *args, **kwargs)
 
 
 def functorch_level_below(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -7,14 +7,22 @@ on after `-m MODULE`, and would swallow the `--` that says that a command follow
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from typer import Context
 
-USAGE = "SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND [ARGS]..."
+PROGRAM = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PROGRAM",
+        show_default=False,
+        help="SCRIPT ARGS, or -m MODULE ARGS, or -- COMMAND ARGS. Everything from here on is the program's.",
+    ),
+]
 
 
 class ProgramCommand(TyperCommand):

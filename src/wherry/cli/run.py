@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from wherry.cli._console import THEME, Command, Status, complain
-from wherry.cli._program import USAGE, ProgramCommand
+from wherry.cli._program import PROGRAM, ProgramCommand
 from wherry.run import plan as plans
 from wherry.run.attempt import Attempt
 from wherry.run.children import stand_apart
@@ -23,7 +24,7 @@ from wherry.run.result import Result
 
 
 def run(
-    program: Annotated[list[str] | None, typer.Argument(metavar=USAGE, show_default=False)] = None,
+    program: PROGRAM = None,
     on: Annotated[
         str | None,
         typer.Option(
@@ -47,13 +48,13 @@ def run(
 ) -> None:
     """Run an unmodified program on a device, here or not.
 
-    The program computes real values, sees the device wherever it looks, and fails where the device would. Its stdout and
-    its exit status are its own; wherry adds one line on stderr. Options after the program's name are the program's.
+    The program computes real values, sees the device wherever it looks, and
+    fails where the device would. Its stdout and its exit status are its own;
+    wherry adds one line on stderr. Child Python processes take part.
 
-    [dim]Examples[/]
       wherry run --on mps train.py --epochs 3
-      wherry run --on cuda --count 2 -- torchrun --nproc-per-node 2 train.py
       wherry run --on xpu -m pytest -q
+      wherry run --on cuda --count 2 -- torchrun --nproc-per-node 2 train.py
     """
     if virtual and real:
         complain("--virtual and --real contradict each other. Give one of them, or neither.")
@@ -75,19 +76,24 @@ def run(
 
 
 def tell(result: Result) -> None:
-    """Print the closing line on stderr, if there is one."""
-    # The program may have closed it, or left a pipe that nobody reads. It is a courtesy: not worth an error.
+    """Print the closing line on the stderr that the process began with, if it still has it."""
+    # A courtesy: not worth an error. RuntimeError: a signal came while the program was writing.
     with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
-        if sys.stderr.closed:
+        sys.stdout.flush()  # so that in a terminal the closing line is the last
+    with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
+        stream = sys.__stderr__
+        if stream is None:
             return
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            sys.stdout.flush()  # so that in a terminal the closing line is the last
-        Console(stderr=True, theme=THEME, highlight=False).print(_line(result), soft_wrap=True)
-        sys.stderr.flush()
+        stream.flush()
+        console = Console(file=stream, theme=THEME, highlight=False)
+        with console.capture() as capture:
+            console.print(_line(result, stream.encoding), soft_wrap=True)
+        # Past the stream: what it could not write would stay in it, and make Python exit with 120.
+        os.write(stream.fileno(), capture.get().encode(stream.encoding, "replace"))
 
 
-def _line(result: Result) -> Text:
-    dot = " · " if (sys.stderr.encoding or "").lower().startswith("utf") else " - "
+def _line(result: Result, encoding: str) -> Text:
+    dot = " · " if encoding.lower().startswith("utf") else " - "
     first, *rest = result.closing_parts()
     line = Text("wherry: ", style="quiet")
     verb, _, where = first.partition(" ")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 from torch.nn import Parameter
 
-from wherry.dispatch import DispatchMode, OpOverload, run_composite, signature
+from wherry.dispatch import DispatchMode, OpOverload, run_kernel, signature
 from wherry.rehearse import laws, special
 from wherry.rehearse.records import FLOATING, HOST, PINNED, UNMARKED, Operand, is_wrapper, mark, mark_all, move_record, operands_of
 from wherry.storage import Place
@@ -95,7 +95,10 @@ class Mode(DispatchMode):
             return self.meet(func, args, kwargs or {})
 
         out = run(*args, **kwargs) if kwargs else run(*args)
-        if fresh and here is not None:
+        if here is None:
+            return out
+        self.ambient = here
+        if fresh:
             if out.__class__ is Tensor:
                 try:
                     storage = out.untyped_storage()
@@ -120,7 +123,11 @@ class Mode(DispatchMode):
             if verdict is laws.DECOMPOSE:
                 return self.decompose(func, args, kwargs)
             here = verdict
-        out = _plan(func).run(*args, **kwargs)
+        return self.common(func, args, kwargs, here)
+
+    def common(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], here: Place) -> Any:
+        """Run an op whose place is known."""
+        out = func._op(*args, **kwargs)
         self.ambient = here
         mark_all(out, here)
         return out
@@ -128,7 +135,7 @@ class Mode(DispatchMode):
     def decompose(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a composite op so that we see the ops it is made of: the law is theirs."""
         with self:
-            return run_composite(func, args, kwargs)
+            return run_kernel(func, "CompositeExplicitAutograd", args, kwargs)
 
     def settle(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         """Let floating operands come to reside with the first resident one they meet.

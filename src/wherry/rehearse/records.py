@@ -60,6 +60,25 @@ def mark(storage: torch.UntypedStorage, place: Place) -> None:
             over_limit(place, nbytes)
 
 
+def float_beside(out: Any, companion: Tensor | None) -> None:
+    """Mark a helper as floating, and note where it goes should it never meet an operand: where `companion` is."""
+    mark_all(out, FLOATING)
+    if companion is not None and isinstance(out, Tensor):
+        record = out.untyped_storage()._wherry_record  # type: ignore[attr-defined]
+        if record[0] is FLOATING:
+            out.untyped_storage()._wherry_record = (*record, residence(companion))  # type: ignore[attr-defined]
+
+
+def haven(tensor: Tensor, otherwise: Place) -> Place:
+    """Where a floating tensor goes that never met an operand."""
+    try:
+        record = tensor.untyped_storage()._wherry_record  # type: ignore[attr-defined]
+    except NotImplementedError:
+        return otherwise
+    place = record[3] if len(record) > 3 else otherwise
+    return HOST if place is FLOATING else place
+
+
 def write(storage: torch.UntypedStorage, place: Place, code: CodeType | None, instruction: int) -> None:
     """Give a storage a record whose line is known, and count its bytes where it resides."""
     if place.index is None:
@@ -160,3 +179,16 @@ def move_all(out: Any, place: Place) -> None:
     elif isinstance(out, list | tuple):
         for item in out:
             move_all(item, place)
+
+
+def settle_all(out: Any, place: Place) -> None:
+    """What an op returned that is still floating, or has no record yet, resides at `place`."""
+    if isinstance(out, Tensor):
+        where = residence(out)
+        if where is FLOATING:
+            move_record(out, place)
+        elif where is HOST:
+            mark_all(out, place)
+    elif isinstance(out, list | tuple):
+        for item in out:
+            settle_all(item, place)

@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from wherry.dispatch import OpOverload, signature
+from wherry.dispatch import OpOverload, kernel_key, run_kernel, signature
 from wherry.rehearse import exceptions, laws
 from wherry.rehearse.accounting import reserve
 from wherry.rehearse.randomness import drawing_at
-from wherry.rehearse.records import CPU, FLOATING, HOST, UNMARKED, mark, mark_all, operands_of, residence, write
-from wherry.rehearse.undeclared import is_explicit_call
+from wherry.rehearse.records import (
+    CPU,
+    FLOATING,
+    HOST,
+    UNMARKED,
+    float_beside,
+    mark,
+    mark_all,
+    operands_of,
+    residence,
+    settle_all,
+    write,
+)
+from wherry.rehearse.running import running_call
 from wherry.storage import Place
 
 if TYPE_CHECKING:
@@ -30,6 +42,10 @@ def of(func: OpOverload) -> Special | None:
     packet = sig.name.removeprefix("aten::").split(".", 1)[0]
     if packet in _BY_NAME:
         return _BY_NAME[packet]
+    if func.namespace not in _TORCHS_OWN:
+        return library_op
+    if sig.implicit:
+        return implicit
     if sig.device is not None:
         return with_device
     if sig.random:
@@ -62,6 +78,9 @@ def with_device(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dic
     if place.limit is not None:
         reserve(place, func, args, kwargs)
     out = drawing_at(place, sig, func._op, args, kwargs) if sig.random else func._op(*args, **kwargs)
+    if place is FLOATING:
+        float_beside(out, running_call().operand)
+        return out
     mode.ambient = place
     mark_all(out, place)
     if origin is not None and origin is not place:
@@ -91,7 +110,7 @@ def _destination(mode: Mode, name: str, device: torch.device | None, *, explicit
         return HOST
     if origin is not None:
         return origin  # `options()` of a tensor that really is on the CPU: the helper follows it
-    return HOST if is_explicit_call() else FLOATING
+    return HOST if running_call().constructs_tensor else FLOATING
 
 
 def draw(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -150,6 +169,49 @@ def resize_(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[st
     return out
 
 
+def implicit(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that autograd would have taken apart (CompositeImplicitAutograd), called below autograd: by a library's kernel."""
+    operands = mode.settle(tuple(operands_of(func, args, kwargs)))
+    with mode:
+        out = run_kernel(func, "CompositeImplicitAutograd", args, kwargs)
+    settle_all(out, next((o.place for o in operands if o.place.index is not None), HOST))
+    return out
+
+
+def singular_values(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`_linalg_svd` and `_linalg_eigh` for somebody who wants the values only.
+
+    Under any dispatch mode, PyTorch computes the vectors too, as it must where a gradient is wanted
+    (native/BatchLinearAlgebra.cpp, `_may_require_fw_or_bw_grad`), and another LAPACK driver rounds the values otherwise.
+    """
+    if not (torch.is_grad_enabled() and args[0].requires_grad) and running_call().name in _VALUES_ONLY:
+        name = "compute_uv" if func._schema.name == "aten::_linalg_svd" else "compute_v"
+        position = [argument.name for argument in func._schema.arguments].index(name)
+        if position < len(args):
+            args = (*args[:position], False, *args[position + 1 :])
+        else:
+            kwargs = {**kwargs, name: False}
+    operands = tuple(operands_of(func, args, kwargs))
+    return mode.common(func, args, kwargs, operands[0].place)
+
+
+def library_op(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that a library registered (torch.library.custom_op, a C++ extension).
+
+    Its kernel is a program like any other: it allocates, asks for devices and calls ops. So it runs with the mode
+    listening, and what it returns without having met an operand resides with the first one.
+    """
+    operands = mode.settle(tuple(operands_of(func, args, kwargs)))
+    here = next((o.place for o in operands if o.place.index is not None), HOST)
+    key = kernel_key(func, here.type)
+    if key is None:
+        return mode.common(func, args, kwargs, here)
+    with mode:
+        out = run_kernel(func, key, args, kwargs)
+    settle_all(out, here)
+    return out
+
+
 def _check_set(here: Place, args: tuple[Any, ...]) -> None:
     source = args[1] if len(args) > 1 else None
     if isinstance(source, torch.Tensor):
@@ -170,8 +232,16 @@ def batch_sizes_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwa
     return packed, batch_sizes
 
 
+_VALUES_ONLY = frozenset({"linalg_svdvals", "linalg_eigvalsh", "linalg_norm", "linalg_matrix_norm", "linalg_cond", "linalg_matrix_rank"})
+"""Functions that need singular values or eigenvalues without their vectors, by the `__name__` of the C function."""
+
+_TORCHS_OWN = frozenset({"aten", "prim", "prims", "c10d", "_c10d_functional", "_c10d_functional_autograd", "quantized", "sparse", "mkldnn", "mkldnn_prepacked", "rngprims", "onednn", "profiler", "inductor", "_quantized", "static_runtime", "symm_mem", "_dtensor", "fsdp"})
+"""Namespaces whose ops have kernels in C++ that a rehearsal may run as they are."""
+
 _BY_NAME: dict[str, Special] = {
     "copy_": copy_,
+    "_linalg_svd": singular_values,
+    "_linalg_eigh": singular_values,
     "lift_fresh": lift_fresh,
     "lift_fresh_copy": lift_fresh,
     "resize_": resize_,

@@ -77,6 +77,7 @@ class Attempt:
         self._part = Part(plan, self._session)
         self._started = 0.0
         self._finished = False
+        self._lent = False  # the handler of SIGTERM, while this process forks
 
     def run(self) -> Ending:
         """Run the program, and say how it ended. Does not return where a signal ended it.
@@ -115,7 +116,7 @@ class Attempt:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
             if hasattr(os, "register_at_fork"):  # not on Windows
-                os.register_at_fork(after_in_child=self._put_sigterm_back)
+                os.register_at_fork(before=self._put_sigterm_back, after_in_parent=self._take_sigterm_again)
         if self._session is not None:
             when_torch_arrives(self._begin)
         try:
@@ -217,6 +218,8 @@ class Attempt:
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         try:
+            if os.getpid() != self._pid:  # forked on another thread
+                return
             file, line = uncaught.user_line_of_frame(frame)
             failure = Failure("SIGTERM", "The program was ended by the signal SIGTERM.", file, line)
             self.ending = Ending(128 + number, failure, number)
@@ -225,8 +228,18 @@ class Attempt:
             die_of(number)
 
     def _put_sigterm_back(self) -> None:
-        if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
+        # Before the fork: a signal that a Python handler has noted, but not yet handled, is forgotten in the child.
+        self._lent = signal.getsignal(signal.SIGTERM) == self._on_sigterm and _is_main_thread()
+        if self._lent:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _take_sigterm_again(self) -> None:
+        if self._lent:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()  # signal.signal is refused on others
 
 
 def _restore_excepthook() -> None:

@@ -163,7 +163,7 @@ class Part:
         if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
             os.register_at_fork(before=self._remember, after_in_child=self._wake_up_forked)
         threading.excepthook = uncaught.tidy_in_threads(threading.excepthook)
-        self._report_with_multiprocessing()
+        self._report_where_atexit_does_not()
 
     def counts(self) -> Counts:
         """What this process counted so far."""
@@ -188,18 +188,16 @@ class Part:
         self._name = _unique()
         self.forked = True
         self.error = None
-        util = sys.modules.get("multiprocessing.util")
-        if util is not None:
-            # multiprocessing clears its finalizers in a new process, then runs these.
-            util.register_after_fork(self, Part._report_with_multiprocessing)
 
-    def _report_with_multiprocessing(self) -> None:
-        """A process that multiprocessing forked ends by os._exit, without atexit; its finalizers do run."""
-        process = sys.modules.get("multiprocessing.process")
-        if process is not None and process.parent_process() is not None:
-            from multiprocessing import util
+    def _report_where_atexit_does_not(self) -> None:
+        """A process that multiprocessing forked ends by os._exit, without atexit; but it runs its finalizers."""
+        from multiprocessing import util  # torch has imported it
 
-            util.Finalize(None, self.report, exitpriority=-1000)
+        def at_end(part: Part) -> None:
+            util.Finalize(None, part.report, exitpriority=-1000)
+
+        # Not a finalizer now: multiprocessing drops those when it starts its work in a new process, then calls these.
+        util.register_after_fork(self, at_end)
 
 
 def _unique() -> str:

@@ -60,9 +60,10 @@ class Verdict:
     seconds: float
     log: Path
 
-    def last_lines(self, count: int) -> tuple[str, ...]:
-        """The end of what it printed."""
-        return tuple(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
+    def last_lines(self, count: int | None = None) -> tuple[str, ...]:
+        """The end of what it printed, or all of it."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return tuple(lines if count is None else lines[-count:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def find(words: Sequence[str]) -> Program:
         ScriptError: nothing is named, or what is named cannot be started.
     """
     if not words:
-        raise ScriptError("wherry run", "no program is named. Write a script, -m MODULE, or -- COMMAND")
+        raise ScriptError("nothing to run", "name a script, -m MODULE, or -- COMMAND")
     first, rest = words[0], tuple(words[1:])
     if first == "-m":
         if not rest or not rest[0]:

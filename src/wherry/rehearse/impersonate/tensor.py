@@ -19,7 +19,7 @@ from torch import Tensor
 from wherry.rehearse.absence import absent
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.mode import Mode
-from wherry.rehearse.records import FLOATING, HOST, PINNED, mark_all, move_record, residence, write
+from wherry.rehearse.records import FLOATING, HOST, PINNED, haven, mark_all, move_record, residence, write
 from wherry.rehearse.surface import thread
 from wherry.rehearse.wording import not_convertible_to_numpy, type_name
 from wherry.storage import Place
@@ -28,10 +28,10 @@ _Base = torch._C.TensorBase  # the C++ half of torch.Tensor: what its names are 
 
 
 def settled(mode: Mode, tensor: Tensor) -> Place:
-    """Where a tensor is, for a program that asks: a floating one settles where the last op ran."""
+    """Where a tensor is, for a program that asks: a floating one settles beside the call that made it."""
     place = residence(tensor)
     if place is FLOATING:
-        place = mode.ambient if mode.ambient is not FLOATING else HOST
+        place = haven(tensor, mode.ambient)
         move_record(tensor, place)
     return place
 
