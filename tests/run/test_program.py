@@ -307,7 +307,7 @@ def test_a_missing_script_names_the_nearest(folder):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "no program is named"),
+        ([], "nothing to run: name a script"),
         (["-m"], "no module is named"),
         (["--"], "no command is named"),
         (["ls"], "Write: -- ls"),

@@ -28,11 +28,13 @@ PROGRAM = Annotated[
 class ProgramCommand(TyperCommand):
     """A command whose last argument is a whole program: "SCRIPT", "-m" or "--" first, then what follows it."""
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+    # The type of `ctx` is click's in older typers and their own in newer ones.
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         with_value = {
             name
             for param in self.get_params(ctx)
-            if param.param_type_name == "option" and not (getattr(param, "is_flag", False) or getattr(param, "count", False))
+            if param.param_type_name == "option"
+            and not (getattr(param, "is_flag", False) or getattr(param, "count", False))
             for name in param.opts
         }
         return super().parse_args(ctx, divide(args, with_value))

@@ -6,7 +6,6 @@ import contextlib
 import json
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -196,15 +195,10 @@ def _show_output(console: Console, verdict: Verdict, count: int | None) -> None:
 
 def _table(outcome: Matrix) -> Table:
     table = Table(box=None, pad_edge=False, header_style="heading", padding=(0, 2, 0, 0))
-    for header, justify in (
-        ("backend", "left"),
-        ("verdict", "left"),
-        ("ops", "right"),
-        ("to device", "right"),
-        ("back", "right"),
-        ("time", "right"),
-    ):
-        table.add_column(header, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for header in ("backend", "verdict"):
+        table.add_column(header, no_wrap=True)
+    for header in ("ops", "to device", "back", "time"):
+        table.add_column(header, justify="right", no_wrap=True)
     failed = not outcome.ok
     if failed:
         table.add_column("error", overflow="fold")

@@ -139,11 +139,14 @@ class Attempt:
             raise SystemExit(f"wherry: {err}") from err
         except Exception as err:
             traceback.print_exc()
-            raise SystemExit(f"wherry: the rehearsal on {self.plan.device} could not start; that is a fault of wherry") from err
+            raise SystemExit(
+                f"wherry: the rehearsal on {self.plan.device} could not start; that is a fault of wherry"
+            ) from err
 
     def _end_like_python(self) -> None:
         """What the interpreter does before it dies of SIGINT, except to take modules down."""
-        for step in (threading._shutdown, atexit._run_exitfuncs):  # `finish` is among the latter
+        join_threads: Callable[[], None] = threading._shutdown  # type: ignore[attr-defined]
+        for step in (join_threads, atexit._run_exitfuncs):  # `finish` is among the latter
             with contextlib.suppress(KeyboardInterrupt):  # once more; Python goes on as well
                 step()
         # Files that the program left open are written when modules are taken down.
@@ -198,9 +201,7 @@ class Attempt:
     def _write_first_result(self) -> None:
         if self.result_file is None:
             return
-        result = Result(
-            self.plan.device, self.plan.want is Want.VIRTUAL, status=None, error=UNFINISHED, counts=None
-        )
+        result = Result(self.plan.device, self.plan.want is Want.VIRTUAL, status=None, error=UNFINISHED, counts=None)
         try:
             result.write(self.result_file)
         except OSError as err:

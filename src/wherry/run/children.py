@@ -127,8 +127,9 @@ def stand_apart() -> None:
     dismiss(os.environ)
     for finder in list(sys.meta_path):
         # By name: the enclosing run's finder was made from the same file, but under the name `sitecustomize`.
-        if type(finder).__name__ == TorchArrival.__name__:
-            finder.cancel()
+        cancel: object = getattr(finder, "cancel", None)
+        if type(finder).__name__ == TorchArrival.__name__ and callable(cancel):
+            cancel()
 
 
 class Part:

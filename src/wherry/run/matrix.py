@@ -117,7 +117,8 @@ def run_matrix(
         folder: Where the logs go.
         timeout: Seconds each may take, or None.
         jobs: How many run at a time.
-        started, ended: Called as it goes, from other threads.
+        started: Called when one begins, on another thread.
+        ended: Called when one has ended, on another thread.
 
     A KeyboardInterrupt ends what is running, and passes.
     """

@@ -48,7 +48,7 @@ class Plan:
 
     @property
     def device(self) -> str:
-        """ "mps:0", "rocm:1", "cpu"."""
+        """As wherry writes it: "mps:0", "rocm:1", "cpu"."""
         return self.backend if self.backend == "cpu" else f"{self.backend}:{self.index}"
 
     def is_virtual(self) -> bool:
@@ -135,7 +135,7 @@ def make(
 
 
 def parse(device: str) -> tuple[Backend, int]:
-    """ "cuda:1" -> the backend and 1; without an index, 0.
+    """Read a device: "cuda:1" is the backend cuda and 1; without an index, 0.
 
     Raises:
         UnknownDevice: no backend of that name, or the index is no number.

@@ -144,7 +144,7 @@ def execute(program: Script | Module) -> Ending:
         return Ending(status, uncaught.failure_of(leave) if status else None)
     except runpy._Error as err:  # type: ignore[attr-defined]  # what `python -m` turns into its own message
         raise ScriptError(" ".join(program.words()[:2]), str(err)) from None
-    except BaseException as exc:  # noqa: BLE001 - whatever the program raised ends here, as in the interpreter
+    except BaseException as exc:  # whatever the program raised ends here, as in the interpreter
         uncaught.tidy(exc)
         failure = uncaught.failure_of(exc)
         status = uncaught.show(exc)

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 from wherry.run.result import Failure
@@ -39,10 +39,11 @@ def failure_of(exc: BaseException) -> Failure:
     """What a result says of an exception. Call it after `tidy`, before the exception is let go."""
     kind = type(exc)
     # As in a traceback: the module is left out where it says nothing.
-    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    name = module + kind.__qualname__
     try:
         message = exc.msg if isinstance(exc, SyntaxError) else str(exc)
-    except Exception:  # noqa: BLE001 - the program's own __str__; traceback says the same
+    except Exception:  # the program's own __str__; traceback says the same
         message = f"<{name} has no text: its str() failed>"
     file, line = user_line(exc)
     return Failure(name, message, file, line)
@@ -61,7 +62,7 @@ def user_line(exc: BaseException) -> tuple[str, int] | tuple[None, None]:
     return found
 
 
-def user_line_of_frame(frame: object) -> tuple[str, int] | tuple[None, None]:
+def user_line_of_frame(frame: FrameType | None) -> tuple[str, int] | tuple[None, None]:
     """The same for a running program: from the frame where a signal met it, outwards."""
     is_users = _judge()
     while frame is not None:
@@ -148,7 +149,7 @@ def _trimmed(tb: TracebackType | None) -> TracebackType | None:
         for i in order:
             drop[i] = drop[i] or (drop[i - step] and _is_glue(files[i]))
     kept: TracebackType | None = None
-    for entry, dropped in zip(reversed(entries), reversed(drop)):
+    for entry, dropped in zip(reversed(entries), reversed(drop), strict=True):
         if not dropped:
             kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return kept
@@ -174,7 +175,7 @@ def show(exc: BaseException) -> int:
         sys.excepthook(type(exc), exc, exc.__traceback__)
     except SystemExit as leave:
         return exit_status(leave)
-    except BaseException as second:  # noqa: BLE001 - what a program's own hook raises is shown, like the rest
+    except BaseException as second:  # what a program's own hook raises is shown, like the rest
         tidy(second)
         second.__context__ = None  # Python calls the hook with no exception set, so it is not chained to ours
         print("Error in sys.excepthook:", file=sys.stderr)
@@ -220,4 +221,3 @@ def tidy_in_threads(hook: ThreadHook) -> ThreadHook:
         hook(threading.ExceptHookArgs((args.exc_type, exc, exc.__traceback__, args.thread)))
 
     return excepthook
-

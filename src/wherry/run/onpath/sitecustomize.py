@@ -86,9 +86,9 @@ def _load_the_parents_wherry():
     from importlib.util import module_from_spec, spec_from_file_location
 
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    spec = spec_from_file_location(
-        "wherry", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-    )
+    spec = spec_from_file_location("wherry", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
+    assert spec is not None  # the file is there: this one is in a folder beside it
+    assert spec.loader is not None
     sys.modules["wherry"] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
 
