@@ -206,7 +206,9 @@ def _become_module(name: str, *, names_file: bool) -> tuple[ModuleType, CodeType
 def _new_main(*, loader: object) -> ModuleType:
     main = ModuleType("__main__")
     main.__loader__ = loader  # type: ignore[assignment]
-    vars(main).update(__annotations__={}, __builtins__=builtins)
+    if sys.version_info < (3, 14):  # PEP 649: since then it is made when it is asked for
+        vars(main).update(__annotations__={})
+    vars(main).update(__builtins__=builtins)
     sys.modules["__main__"] = main
     return main
 
