@@ -92,6 +92,8 @@ def test_runtime_that_starts_without_a_device_is_absent(cuda_build) -> None:
 
 def test_cpu_build_beside_a_driver_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wherry.backends.cuda._driver_is_here", lambda: True)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     presence = backends.find("cuda").probe()
 

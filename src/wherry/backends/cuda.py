@@ -71,7 +71,7 @@ class Cuda(Backend):
         ),
     )
     # GeForce RTX 4090. Name, capability, multiprocessors, memory and L2 as torch.cuda.get_device_properties printed them
-    # (driver 572.70); the figures per block and multiprocessor are those of compute capability 8.9:
+    # (driver 572.70); clocks and bus are the board's; the figures per block and multiprocessor those of compute capability 8.9:
     # https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities
     virtual = VirtualDevice(
         name="NVIDIA GeForce RTX 4090",
@@ -86,6 +86,7 @@ class Cuda(Backend):
             "major": 8,
             "minor": 9,
             "multi_processor_count": 128,
+            "max_threads_per_block": 1024,
             "max_threads_per_multi_processor": 1536,
             "regs_per_multiprocessor": 65536,
             "warp_size": 32,
@@ -93,8 +94,14 @@ class Cuda(Backend):
             "shared_memory_per_block": 48 * KIB,
             "shared_memory_per_block_optin": 99 * KIB,
             "shared_memory_per_multiprocessor": 100 * KIB,
+            "clock_rate": 2_520_000,  # kHz
+            "memory_clock_rate": 10_501_000,  # kHz
+            "memory_bus_width": 384,  # bits
             "is_integrated": 0,
             "is_multi_gpu_board": 0,
+            "pci_domain_id": 0,
+            "pci_bus_id": 1,
+            "pci_device_id": 0,
             "gcnArchName": "NVIDIA GeForce RTX 4090",  # the same field as the name, except on ROCm (torch/csrc/cuda/Module.cpp)
         },
     )

@@ -86,6 +86,7 @@ class Rocm(Backend):
             "major": 9,
             "minor": 4,
             "multi_processor_count": 304,
+            "max_threads_per_block": 1024,
             "max_threads_per_multi_processor": 2048,
             "regs_per_multiprocessor": 65536,
             "warp_size": 64,
@@ -93,8 +94,14 @@ class Rocm(Backend):
             "shared_memory_per_block": 64 * KIB,
             "shared_memory_per_block_optin": 64 * KIB,
             "shared_memory_per_multiprocessor": 64 * KIB,
+            "clock_rate": 2_100_000,  # kHz
+            "memory_clock_rate": 1_300_000,  # kHz
+            "memory_bus_width": 8192,  # bits
             "is_integrated": 0,
             "is_multi_gpu_board": 0,
+            "pci_domain_id": 0,
+            "pci_bus_id": 1,
+            "pci_device_id": 0,
             "gcnArchName": "gfx942:sramecc+:xnack-",
         },
     )
