@@ -40,6 +40,10 @@ def test_what_is_written_is_read(tmp_path, result):
             "failed on cuda:0 (virtual) · RuntimeError at /x/train.py:12 · 1 op · "
             "0 B to the device, 0 B back, 2 KiB between devices · 3 processes · 4.1 s",
         ),
+        (
+            Result("cuda:0", False, 3, Failure("SystemExit", "3", "/x/train.py", 2), None, seconds=4.1),
+            "failed on cuda:0 (real) · exit status 3 · 4.1 s",
+        ),
         (Result("cuda:0", False, 0, None, None, seconds=4.1), "ran on cuda:0 (real) · 4.1 s"),
         (Result("cuda:0", False, 3, None, None, seconds=4.1), "failed on cuda:0 (real) · exit status 3 · 4.1 s"),
         (Result("mps:0", True, 0, None, Counts(), seconds=0.2), "ran without torch · 200 ms"),
@@ -63,4 +67,6 @@ def test_a_file_below_the_current_folder_is_named_from_there(tmp_path, monkeypat
 
 def test_the_headline_is_the_first_line():
     assert STRAY.headline == "RuntimeError: Expected all tensors"
+    assert Failure("SystemExit", "3").headline == "exit status 3"
+    assert Failure("SystemExit", "no data").headline == "SystemExit: no data"
     assert Failure("KeyboardInterrupt", "").headline == "KeyboardInterrupt"

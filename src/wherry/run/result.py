@@ -66,7 +66,9 @@ class Failure:
 
     @property
     def headline(self) -> str:
-        """`RuntimeError: the first line of the text`."""
+        """`RuntimeError: the first line of the text`, or `exit status 3`."""
+        if self.type == "SystemExit" and self.message.isdigit():
+            return f"exit status {self.message}"
         first = self.message.strip().split("\n", 1)[0]
         return f"{self.type}: {first}" if first else self.type
 
@@ -179,7 +181,7 @@ class Result:
         torch_came = self.counts is None or self.processes > 0
         kind = "virtual" if self.virtual else "real"
         parts = [f"{self._verb()} on {self.device} ({kind})" if torch_came else f"{self._verb()} without torch"]
-        if self.error is not None:
+        if self.error is not None and self.error.type != "SystemExit":
             where = f" at {self.error.where}" if self.error.where else ""
             parts.append(f"{self.error.type}{where}")
         elif self.status:
