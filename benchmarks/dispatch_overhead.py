@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from measure.elsewhere import FAKEGPU, asked, is_installed, serve
 from measure.peers import DEBUG, EMPTY, FAKE, FUNCTION, LEAN, PLAIN, REHEARSAL, REHEARSAL_HOST, Peer, agree
-from measure.rounds import GOES, Quartiles, Rounds, Target, parser, play, report
+from measure.rounds import CLOCK, Quartiles, Rounds, Target, least, parser, play, report
 
 GO_SECONDS = 0.0015
 
@@ -63,10 +63,10 @@ def sampler(operation: Operation, peer: Peer) -> Callable[[], float]:
     def sample() -> float:
         nonlocal count
         with peer.enter():
-            timer = timeit.Timer(operation.statement, globals=operation.operands(peer.device))
-            warm = min(timer.repeat(repeat=3, number=10)) / 10  # also plans the operator, where planning is done once
+            timer = timeit.Timer(operation.statement, timer=CLOCK, globals=operation.operands(peer.device))
+            warm = least(timer, 10)  # also plans the operator, where planning is done once
             count = count or max(10, int(GO_SECONDS / warm))
-            return min(timer.repeat(GOES, count)) / count
+            return least(timer, count)
 
     return sample
 
@@ -86,7 +86,8 @@ def row(operation: Operation, way: str, rounds: Rounds) -> dict[str, object]:
 
 
 def main() -> None:
-    args = parser(__doc__.splitlines()[0], rounds=25).parse_args()
+    statements = [operation.statement for operation in OPERATIONS]
+    args = parser(__doc__.splitlines()[0], rounds=25, parts=statements).parse_args()
     torch.set_num_threads(1)
     if args.elsewhere:
         serve({operation.statement: sampler(operation, FAKEGPU) for operation in OPERATIONS})
@@ -95,6 +96,8 @@ def main() -> None:
     rows, targets = [], []
     with asked(__file__) if is_installed() else contextlib.nullcontext() as fakegpu:
         for operation in OPERATIONS:
+            if args.only not in (None, operation.statement):
+                continue
             plain = answer(operation, "cpu")
             for peer in PEERS:
                 check_answer(operation, peer, plain)

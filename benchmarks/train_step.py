@@ -150,7 +150,8 @@ def row(workload: Workload, way: str, rounds: Rounds) -> dict[str, object]:
 
 
 def main() -> None:
-    args = parser(__doc__.splitlines()[0], rounds=11).parse_args()
+    names = [workload.name for workload in WORKLOADS]
+    args = parser(__doc__.splitlines()[0], rounds=11, parts=names).parse_args()
     torch.set_num_threads(1)
     if args.elsewhere:
         serve({workload.name: sampler(workload, FAKEGPU) for workload in WORKLOADS})
@@ -159,6 +160,8 @@ def main() -> None:
     rows, targets = [], []
     with asked(__file__) if is_installed() else contextlib.nullcontext() as fakegpu:
         for workload in WORKLOADS:
+            if args.only not in (None, workload.name):
+                continue
             check_answers(workload)
             candidates = {peer.name: sampler(workload, peer) for peer in PEERS}
             if fakegpu is not None:
