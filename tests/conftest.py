@@ -20,8 +20,6 @@ import wherry
 from wherry import backends
 from wherry.backends import Backend, Memory, Presence, State
 
-collect_ignore = ["typing"]  # read by the type checker, run by nobody
-
 LAUNCHERS = ("LOCAL_RANK", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")
 VISIBILITY = tuple(name for backend in backends.all() for name in backend.visibility)
 

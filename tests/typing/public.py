@@ -1,4 +1,4 @@
-"""How the public names are used, for the type checker: `make lint` reads this file, nothing runs it.
+"""How the public names are used, for the type checker: `make lint` reads these functions, nothing calls them.
 
 Lines that must be refused carry an ignore; the checker reports an ignore that is not needed.
 """
@@ -12,31 +12,52 @@ import wherry
 from wherry import Choice, backends
 from wherry.backends import Backend, Memory, Presence
 
-choice = wherry.pick()
-assert_type(choice, Choice)
-assert_type(wherry.pick("cuda", dtype=torch.float64, memory="6GiB"), Choice)
-assert_type(wherry.pick(torch.device("mps"), dtype="float16", memory=2**30), Choice)
-assert_type(choice.device, torch.device)
-assert_type(choice.type, str)
-assert_type(choice.index, int | None)
-assert_type(choice.explain(), str)
 
-tensor: torch.Tensor = torch.zeros(2, device=choice).to(choice)
-module: torch.nn.Linear = torch.nn.Linear(2, 2, device=choice)
+def choose() -> None:
+    choice = wherry.pick()
+    assert_type(choice, Choice)
+    assert_type(wherry.pick("cuda", dtype=torch.float64, memory="6GiB"), Choice)
+    assert_type(wherry.pick(torch.device("mps"), dtype="float16", memory=2**30), Choice)
+    assert_type(choice.device, torch.device)
+    assert_type(choice.type, str)
+    assert_type(choice.index, int | None)
+    assert_type(choice.explain(), str)
 
-wherry.pick("cuda", torch.float64)  # pyright: ignore[reportCallIssue]
-wherry.pick(dtype=64)  # pyright: ignore[reportArgumentType]
-wherry.pick(memory=1.5)  # pyright: ignore[reportArgumentType]
+    torch.zeros(2, device=choice).to(choice)
+    torch.nn.Linear(2, 2, device=choice)
 
-backend = backends.find("rocm")
-assert_type(backend, Backend)
-assert_type(backends.all(), tuple[Backend, ...])
-assert_type(backend.probe(), Presence)
-assert_type(backend.memory(0), Memory | None)
-assert_type(backend.can_hold("float64", 0), bool)
+    wherry.pick("cuda", torch.float64)  # pyright: ignore[reportCallIssue]
+    wherry.pick(dtype=64)  # pyright: ignore[reportArgumentType]
+    wherry.pick(memory=1.5)  # pyright: ignore[reportArgumentType]
+
+
+def ask() -> None:
+    backend = backends.find("rocm")
+    assert_type(backend, Backend)
+    assert_type(backends.all(), tuple[Backend, ...])
+    assert_type(backend.probe(), Presence)
+    assert_type(backend.memory(0), Memory | None)
+    assert_type(backend.can_hold("float64", 0), bool)
 
 
 def handle(error: wherry.WherryError) -> None:
     if isinstance(error, wherry.UnknownDevice):
         assert_type(error.given, str)
         assert_type(error.nearest, str | None)
+
+
+def rehearse() -> None:
+    with wherry.rehearse("cuda", count=2, memory="8GiB") as rehearsal:
+        assert_type(rehearsal, wherry.Rehearsal)
+        assert_type(rehearsal.backend, Backend)
+        assert_type(rehearsal.device, str)
+
+
+@wherry.rehearse("mps")
+def train(epochs: int) -> float:
+    return float(epochs)
+
+
+def decorated() -> None:
+    assert_type(train(3), float)
+    train("3")  # pyright: ignore[reportArgumentType]
