@@ -342,6 +342,18 @@ def test_unknown_device_is_refused(asked: str) -> None:
         pick(asked)
 
 
+def test_unknown_device_names_the_variable_that_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHERRY_DEVICE", "cuds")
+
+    with pytest.raises(UnknownDevice) as caught:
+        pick()
+
+    assert str(caught.value) == (
+        '"cuds" is no device wherry knows (WHERRY_DEVICE is "cuds"). Did you mean "cuda"? '
+        "Known are cpu, cuda, rocm, mps, xpu."
+    )
+
+
 def test_index_beyond_the_devices_is_refused_with_what_is_seen(machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(machine.present("cuda", GPU, GPU))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")

@@ -52,7 +52,7 @@ class UnknownDevice(WherryError, ValueError):
         given: The device asked for, as it was written.
         known: Names that would have been understood, or the devices of its type that this process sees.
         title: What those devices are, "CUDA", when the name is right and only the index is not; otherwise None.
-        environment: The variable that hides devices, such as 'CUDA_VISIBLE_DEVICES is "0,1"', if one is set.
+        environment: The variable that asked for it or that hides devices, such as 'CUDA_VISIBLE_DEVICES is "0,1"', if any.
         fix: What to do about a wrong index, as a sentence; None for the usual advice.
         nearest: The known name it most resembles, or None.
     """
@@ -76,7 +76,8 @@ class UnknownDevice(WherryError, ValueError):
     def __str__(self) -> str:
         if self.title is None:
             guess = f' Did you mean "{self.nearest}"?' if self.nearest else ""
-            return f'"{self.given}" is no device wherry knows.{guess} Known are {", ".join(self.known)}.'
+            who = f" ({self.environment})" if self.environment else ""
+            return f'"{self.given}" is no device wherry knows{who}.{guess} Known are {", ".join(self.known)}.'
         index = self.given.partition(":")[2]
         count = len(self.known)
         seen = f"{count} {self.title} {'device' if count == 1 else 'devices'} ({', '.join(self.known)})"

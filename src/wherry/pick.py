@@ -226,7 +226,8 @@ def _where_told(asked: str, variable: str | None, demand: _Demand) -> Choice:
     name, colon, digits = asked.strip().lower().partition(":")
     candidates = _answering_to(name)
     if not candidates or (colon and not re.fullmatch(r"\d+", digits)):
-        raise UnknownDevice(asked, [backend.name for backend in backends.all()])
+        known = [backend.name for backend in backends.all()]
+        raise UnknownDevice(asked, known, environment=f'{variable} is "{asked}"' if variable else None)
     because = f'{variable} is "{asked}"' if variable else "you asked for it"
     absences: list[PassedOver] = []
     for backend in candidates:
