@@ -11,6 +11,12 @@ import time
 
 import pytest
 
+
+@pytest.fixture(autouse=True)
+def _logs_go_away_with_the_test(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
 STRAY_ON_MPS = """
     import sys, torch
     device = sys.argv[1]
@@ -55,7 +61,7 @@ def test_json_is_the_list_of_results(folder, script):
 def test_all_well_is_status_0_and_leaves_nothing(folder, script):
     script("print('quiet')")
 
-    done = folder.wherry("matrix", "--on", "cpu,cuda", "-m", "program", env={"TMPDIR": str(folder.path)})
+    done = folder.wherry("matrix", "--on", "cpu,cuda", "-m", "program")
 
     assert done.status == 0
     assert "quiet" not in done.stdout
@@ -76,7 +82,7 @@ def test_verbose_shows_what_they_printed(folder, script):
 def test_a_failure_says_where_the_rest_is(folder, script):
     script("for i in range(100): print('line', i)\nraise SystemExit(3)")
 
-    done = folder.wherry("matrix", "--on", "cuda", "program.py", env={"TMPDIR": str(folder.path)})
+    done = folder.wherry("matrix", "--on", "cuda", "program.py")
 
     (log,) = folder.path.glob("wherry-matrix-*/cuda.log")
     assert str(log.parent) in done.stdout

@@ -61,11 +61,16 @@ class Attempt:
         plan: Where.
         result_file: Where to write the `Result` as JSON, or None.
         tell: Called with the `Result` at the end, to print the closing line; or None.
+
+    Raises:
+        TorchMissing: a script or module is to run here, and torch is not installed.
     """
 
     def __init__(
         self, program: Program, plan: Plan, *, result_file: Path | None, tell: Callable[[Result], None] | None
     ) -> None:
+        if not isinstance(program, Command) and find_spec("torch") is None:
+            raise TorchMissing("wherry run")
         self.program = program
         self.plan = plan
         self.tell = tell
@@ -85,10 +90,7 @@ class Attempt:
         Raises:
             ResultUnwritable: noticed before the program runs.
             ScriptError: the program cannot be started.
-            TorchMissing: a script or module is to run here, and torch is not installed.
         """
-        if not isinstance(self.program, Command) and find_spec("torch") is None:
-            raise TorchMissing("wherry run")
         self._write_first_result()
         if self._session is not None:
             invite(self.plan, self._session, os.environ)

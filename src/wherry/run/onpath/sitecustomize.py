@@ -99,7 +99,7 @@ def _give_way():
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
     # The import system hands out what stands in sys.modules when this file ends.
     del sys.modules["sitecustomize"]
-    import sitecustomize  # noqa: F401
+    __import__("sitecustomize")
 
 
 if __name__ == "sitecustomize":
