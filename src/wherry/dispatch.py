@@ -18,6 +18,9 @@ from torch._ops import OpOverload  # type of `func` in every dispatch mode; 2.6;
 from torch.utils._python_dispatch import (
     TorchDispatchMode,  # sees each op below autograd; 2.6; test_modes
     _disable_current_modes,  # what torch itself uses to print a tensor; 2.6; test_modes
+    _get_current_dispatch_mode,  # the top of this thread's stack of modes; 2.6; test_modes
+    _pop_mode,  # ... and off it; 2.6; test_modes
+    _push_mode,  # onto it; 2.6; test_modes
 )
 
 
@@ -26,11 +29,32 @@ _C = torch._C
 
 
 class DispatchMode(TorchDispatchMode):
-    """A dispatch mode that `torch._dynamo` neither wraps nor skips: 0.65 us an op less (2.6; test_modes)."""
+    """A dispatch mode that `torch._dynamo` neither wraps nor skips: 0.65 us an op less (2.6; test_modes).
+
+    It can be left in another order than it was entered: generators and coroutines do that. PyTorch can take off the top
+    of its stack only, so one that has finished stays below, does nothing, and goes when the ones above it have gone.
+    """
+
+    finished = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
+
+    # Not the base's: it keeps flags for torch.compile in globals of the process, which threads that enter and leave in
+    # turn would leave behind switched on.
+    def __enter__(self) -> DispatchMode:
+        _push_mode(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _pop_mode(None)
+
+
+def drop_finished() -> None:
+    """Take finished modes off the top of this thread's stack (`_get_current_dispatch_mode`, 2.6; test_modes)."""
+    while isinstance(mode := _get_current_dispatch_mode(), DispatchMode) and mode.finished:
+        _pop_mode(None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,46 @@ observed on the host code of the CUDA build of 2.13.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from wherry.backends._backend import Backend
-from wherry.rehearse.wording import legacy_name, one_device, two_devices, type_name
+from wherry.rehearse.wording import legacy_name, not_on_device, one_device, too_many_scalars, two_devices, type_name
 from wherry.storage import Place
 
 if TYPE_CHECKING:
     from wherry.rehearse.records import Operand
 
-Rule = Callable[[Backend, str, "Sequence[Operand]"], "Place | None"]
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """One call whose operands reside at different places.
+
+    Attributes:
+        backend: Whose devices they are.
+        name: The overload, "index_put_".
+        operands: Its tensors with their places, in schema order.
+        arguments: All its arguments by name.
+    """
+
+    backend: Backend
+    name: str
+    operands: Sequence[Operand]
+    arguments: Mapping[str, object]
+
+    def operand(self, name: str) -> Operand | None:
+        """The tensor argument of this name."""
+        return next((o for o in self.operands if o.name == name), None)
+
+    @property
+    def first(self) -> Place:
+        """Where the first tensor argument resides."""
+        return self.operands[0].place
+
+
+Rule = Callable[[Meeting], "Place | None"]
 
 
 def of(packet: str) -> Rule | None:
@@ -30,19 +57,20 @@ def of(packet: str) -> Rule | None:
     return rule
 
 
-def _named(operands: Sequence[Operand], name: str) -> Operand | None:
-    return next((o for o in operands if o.name == name), None)
-
-
-def first_decides(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+def first_decides(call: Meeting) -> Place:
     """Any pair of devices: the op copies, or reads sizes or one value only (copy.cpp, TensorShape.cpp)."""
-    return operands[0].place
+    return call.first
 
 
-def index(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+def second_decides(call: Meeting) -> Place:
+    """As `first_decides`, where the first argument is a gradient."""
+    return call.operands[1].place
+
+
+def index(call: Meeting) -> Place:
     """`x[i]`: indices on the host or with x (native/TensorAdvancedIndexing.cpp `make_info`)."""
-    source = operands[0].place
-    for operand in operands[1:]:
+    source = call.first
+    for operand in call.operands[1:]:
         if operand.name == "indices" and operand.place is not source and operand.place.index is not None:
             raise RuntimeError(
                 f"indices should be either on cpu or on the same device as the indexed tensor ({source.name})"
@@ -52,22 +80,24 @@ def index(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
     return source
 
 
-def index_put(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+def index_put(call: Meeting) -> Place:
     """`x[i] = v`: indices anywhere; v with x, or 0-dim (native/TensorAdvancedIndexing.cpp `_index_put_impl_`)."""
-    source = operands[0]
-    values = _named(operands, "values")
+    source = call.operands[0]
+    values = call.operand("values")
     if values is not None and values.place is not source.place and values.tensor.dim() > 0:
-        masked = any(o.name == "indices" and o.tensor.dtype in (torch.bool, torch.uint8) for o in operands)
+        if call.arguments.get("accumulate"):
+            raise RuntimeError(f"expected device {source.place.name} but got device {values.place.name} for value tensor")
+        masked = any(o.name == "indices" and o.tensor.dtype in (torch.bool, torch.uint8) for o in call.operands)
         if not (masked and values.tensor.numel() == 1):  # one value under a mask is masked_fill
             raise two_devices(*_accelerator_first(source.place, values.place))
     return source.place
 
 
-def masked_fill(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+def masked_fill(call: Meeting) -> Place:
     """The mask with self; a 0-dim value from the host may join (native/cuda/IndexKernel.cpp `masked_fill__cuda`)."""
-    source = operands[0].place
-    mask = _named(operands, "mask")
-    value = _named(operands, "value")
+    source = call.first
+    mask = call.operand("mask")
+    value = call.operand("value")
     if value is not None and value.place is not source and (value.tensor.dim() > 0 or source.index is None):
         raise RuntimeError("masked_fill_: Expected inputs to be on same device")
     if mask is not None and mask.place is not source:
@@ -77,29 +107,61 @@ def masked_fill(backend: Backend, name: str, operands: Sequence[Operand]) -> Pla
     return source
 
 
-def where(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+def index_fill(call: Meeting) -> Place:
+    """The index with self; the value is read with item() (native/TensorAdvancedIndexing.cpp; seen)."""
+    source = call.first
+    index = call.operand("index")
+    if index is not None and index.place is not source:
+        raise two_devices(*_accelerator_first(source, index.place))
+    return source
+
+
+def addcmul(call: Meeting) -> Place | None:
+    """One 0-dim host tensor, as tensor2 (native/PointwiseOps.cpp, cuda/PointwiseOpsKernel.cu; seen)."""
+    scalars = [o for o in call.operands if o.place.index is None and o.tensor.dim() == 0 and not o.output]
+    if len(scalars) > 1:
+        raise too_many_scalars()
+    for operand in scalars:
+        if operand.name in ("self", "tensor1"):
+            raise RuntimeError(
+                f"CPU Scalar support for {operand.name} argument is not supported when calling addcmul on CUDA tensors."
+            )
+    return None
+
+
+def lerp(call: Meeting) -> Place | None:
+    """A 0-dim host tensor as weight passes, as self or end it trips an assertion of the kernel (native/cuda/Loops.cuh; seen)."""
+    for number, operand in enumerate((o for o in call.operands if not o.output), start=1):
+        if operand.place.index is None and operand.tensor.dim() == 0 and operand.name in ("self", "end", "target"):
+            if not any(o.place.index is not None for o in call.operands if o.tensor.dim() > 0):
+                break
+            raise not_on_device(number, operand.place)
+    return None
+
+
+def where(call: Meeting) -> Place:
     """Each of condition, self and other is exempt when it is a 0-dim host tensor (native/TensorCompare.cpp `where_self_out`)."""
-    inputs = [o for o in operands if not o.output]
-    common = next((o.place for o in operands if o.output), None)
+    inputs = [o for o in call.operands if not o.output]
+    common = next((o.place for o in call.operands if o.output), None)
     for operand in inputs:
         if common is None or common.index is None:
             common = operand.place if operand.place.index is not None else common
     assert common is not None
-    for operand in operands:
+    for operand in call.operands:
         if operand.place is not common and (operand.output or operand.tensor.dim() > 0 or operand.place.index is not None):
             raise two_devices(common, operand.place)
     return common
 
 
-def foreach(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+def foreach(call: Meeting) -> Place:
     """Each position of the lists needs one device, positions may differ (native/ForeachUtils.h; the slow path is per tensor)."""
-    packet, _, overload = name.partition(".")
+    packet, _, overload = call.name.partition(".")
     if "copy" in packet:
-        return operands[0].place
+        return call.first
     lists: dict[int, Operand] = {}
-    for operand in operands:
+    for operand in call.operands:
         if operand.index is None:
-            _foreach_scalar(packet, operand, operands[0])
+            _foreach_scalar(packet, operand, call.operands[0])
             continue
         first = lists.setdefault(operand.index, operand)
         if operand.place is first.place:
@@ -107,7 +169,7 @@ def foreach(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
         scalar = operand.place.index is None and operand.tensor.dim() == 0 and overload == "List"
         if not scalar:
             raise two_devices(*_accelerator_first(first.place, operand.place))
-    return operands[0].place
+    return call.first
 
 
 def _foreach_scalar(packet: str, scalar: Operand, first: Operand) -> None:
@@ -118,35 +180,34 @@ def _foreach_scalar(packet: str, scalar: Operand, first: Operand) -> None:
         raise RuntimeError(f"scalar tensor expected to be on {first.place.name} but is on {scalar.place.name}")
 
 
-def convolution(backend: Backend, name: str, operands: Sequence[Operand]) -> Place | None:
+def convolution(call: Meeting) -> Place | None:
     """Types are compared for an input on a device; one on the host reaches the kernel (native/Convolution.cpp `check_input_same_type_as_parameters`)."""
-    image, weight = _named(operands, "input"), _named(operands, "weight")
-    bias = _named(operands, "bias")
+    image, weight = call.operand("input"), call.operand("weight")
+    bias = call.operand("bias")
     if image is None or weight is None:
         return None
+    prefix = call.backend.wording.check_prefix
     if image.place.index is None:
-        transposed = "transposed" in name
-        wrapper = "wrapper_{}_slow_conv_transpose2d" if transposed else "wrapper_{}___slow_conv2d_forward"
-        odd = weight if weight.place is not image.place else bias
-        if backend.wording.check_prefix is None:
+        if prefix is None:
             return None
+        kernel = "slow_conv_transpose2d" if call.arguments.get("transposed") else "__slow_conv2d_forward"
+        odd = weight if weight.place is not image.place else bias
         assert odd is not None
-        raise one_device(odd.name, odd.place, image.place, wrapper.format(backend.wording.check_prefix))
+        raise one_device(odd.name, odd.place, image.place, f"wrapper_{prefix}_{kernel}")
     for operand in (weight, bias):
         if operand is None or operand.place is image.place:
             continue
         if operand.place.index is not None:
-            prefix = backend.wording.check_prefix or "MPS"
-            raise one_device(operand.name, operand.place, image.place, f"wrapper_{prefix}__cudnn_convolution")
-        found = type_name(image.tensor.dtype, image.place, backend)
-        wanted = type_name(operand.tensor.dtype, operand.place, backend)
+            raise one_device(operand.name, operand.place, image.place, f"wrapper_{prefix or 'MPS'}__cudnn_convolution")
+        found = type_name(image.tensor.dtype, image.place, call.backend)
+        wanted = type_name(operand.tensor.dtype, operand.place, call.backend)
         raise RuntimeError(f"Input type ({found}) and {operand.name} type ({wanted}) should be the same")
     return image.place
 
 
-def attention(backend: Backend, name: str, operands: Sequence[Operand]) -> Place | None:
+def attention(call: Meeting) -> Place | None:
     """Query, key and value are of one device type (native/transformers/sdp_utils_cpp.h `check_tensor_..`; attention.cpp `validate_sdpa_input`)."""
-    three = [_named(operands, part) for part in ("query", "key", "value")]
+    three = [call.operand(part) for part in ("query", "key", "value")]
     places = [o.place for o in three if o is not None]
     if len(places) == 3 and len({p.type for p in places}) > 1:
         query, key, value = (p.name for p in places)
@@ -154,16 +215,16 @@ def attention(backend: Backend, name: str, operands: Sequence[Operand]) -> Place
             "Expected query, key, and value to have the same device type, but got "
             f"query.device: {query} key.device: {key} and value.device: {value} instead."
         )
-    mask = _named(operands, "attn_mask")
-    if mask is not None and places and mask.place is not places[0] and backend.wording.check_prefix:
-        prefix = backend.wording.check_prefix
+    mask = call.operand("attn_mask")
+    if mask is not None and places and mask.place is not places[0] and call.backend.wording.check_prefix:
+        prefix = call.backend.wording.check_prefix
         raise one_device("attn_bias", mask.place, places[0], f"wrapper_{prefix}___scaled_dot_product_efficient_attention")
     return None
 
 
-def ctc(backend: Backend, name: str, operands: Sequence[Operand]) -> Place:
+def ctc(call: Meeting) -> Place:
     """Targets and lengths anywhere: they are read on the host or copied (native/LossCTC.cpp, cuda/LossCTC.cu)."""
-    return operands[0].place
+    return call.first
 
 
 def _accelerator_first(a: Place, b: Place) -> tuple[Place, Place]:
@@ -201,6 +262,9 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"), index_put),
     **dict.fromkeys(("masked_fill", "masked_fill_", "_unsafe_masked_index"), masked_fill),
     "where": where,
+    **dict.fromkeys(("index_fill", "index_fill_"), index_fill),
+    **dict.fromkeys(("addcmul", "addcmul_"), addcmul),
+    **dict.fromkeys(("lerp", "lerp_", "smooth_l1_loss"), lerp),
     **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), convolution),
     **dict.fromkeys(
         (
@@ -212,4 +276,5 @@ _RULES: dict[str, Rule] = {
         attention,
     ),
     **dict.fromkeys(("_ctc_loss", "_cudnn_ctc_loss", "ctc_loss", "_use_cudnn_ctc_loss"), ctc),
+    "_ctc_loss_backward": second_decides,
 }

@@ -19,11 +19,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from wherry.backends._backend import Backend
 from wherry.dispatch import OpOverload, signature
 from wherry.rehearse import exceptions
 from wherry.rehearse.native_functions import native, wrapper_name
-from wherry.rehearse.wording import one_device, too_many_scalars, two_devices
+from wherry.rehearse.wording import one_device, output_elsewhere, too_many_scalars, two_devices
 from wherry.storage import Place
 
 if TYPE_CHECKING:
@@ -60,27 +62,31 @@ def judge(
     packet = name.split(".", 1)[0]
     rule = exceptions.of(packet)
     if rule is not None:
-        place = rule(backend, name, operands)
+        arguments = dict(zip(sig.arguments, args, strict=False)) | kwargs
+        place = rule(exceptions.Meeting(backend, name, operands, arguments))
         if place is not None:
             return place
 
     entry = native(name)
     prefix = backend.wording.check_prefix
-    if entry is None or not any("CUDA" in key for key in entry.keys):
+    key = None if entry is None else _kernel_key(operands, entry.keys, prefix or "CUDA")
+    if entry is None or key is None:
         # No kernel of its own on a device: it is made of others, or the CPU build took a way that a device would not.
         return DECOMPOSE if sig.composite else _iterate(packet, operands)
     if entry.checked and prefix is not None:
-        key = _kernel_key(operands, entry.keys, prefix)
         has_out = any(o.output and o.keyword_only for o in operands)
         _same_device(operands, wrapper_name(name, key=key, structured=entry.structured, has_out=has_out))
         return next(o.place for o in _check_order(operands))
+    if entry.resizes:
+        _outputs_with_inputs(operands)
     return _iterate(packet, operands)
 
 
-def _kernel_key(operands: Sequence[Operand], keys: frozenset[str], prefix: str) -> str:
-    """The dispatch key whose wrapper speaks: by the layout of the operands. XPU kernels are named like CUDA's."""
-    import torch
+def _kernel_key(operands: Sequence[Operand], keys: frozenset[str], prefix: str) -> str | None:
+    """The dispatch key whose kernel takes the call, by the layout of the operands, or None where there is none.
 
+    Which ops have one is known for CUDA; XPU's are named alike.
+    """
     flavour = ""
     for operand in operands:
         layout = operand.tensor.layout
@@ -95,7 +101,7 @@ def _kernel_key(operands: Sequence[Operand], keys: frozenset[str], prefix: str) 
         else:
             continue
         break
-    return f"{flavour}{prefix}" if f"{flavour}CUDA" in keys else prefix
+    return f"{flavour}{prefix}" if f"{flavour}CUDA" in keys else None
 
 
 def _check_order(operands: Sequence[Operand]) -> list[Operand]:
@@ -111,6 +117,16 @@ def _same_device(operands: Sequence[Operand], wrapper: str) -> None:
             common = operand.place
         elif operand.place is not common:
             raise one_device(operand.name, operand.place, common, wrapper)
+
+
+def _outputs_with_inputs(operands: Sequence[Operand]) -> None:
+    """A structured op that is no iterator makes its own check of `out`, when the inputs agree."""
+    inputs = {o.place for o in operands if not o.output}
+    if len(inputs) == 1:
+        (expected,) = inputs
+        for operand in operands:
+            if operand.output and operand.place is not expected:
+                raise output_elsewhere(expected, operand.place)
 
 
 def _iterate(packet: str, operands: Sequence[Operand]) -> Place:

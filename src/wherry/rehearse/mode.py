@@ -51,6 +51,8 @@ class Mode(DispatchMode):
         super().__init__()
         self.session = session
         self.ops = 0
+        self.acting = False
+        """Whether this is the innermost rehearsal of its thread. An outer one lets ops pass."""
         self.target: Place | None = None
         """Where the `_to_copy` that is about to run goes. Set by the impersonated `Tensor.to`, for its own call only."""
         self.ambient: Place = HOST
@@ -59,6 +61,8 @@ class Mode(DispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: tuple[type, ...], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if not self.acting:
+            return func(*args, **kwargs or {})
         self.ops += 1
         try:
             detour, run, fresh = _plans[func]

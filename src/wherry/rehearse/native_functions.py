@@ -29,12 +29,14 @@ class Native:
         checked: whether a same-device check is generated around it.
         iterator: whether its kernel is built on TensorIterator, which has a check of its own.
         structured: whether the wrapper is named the structured way (overload last).
+        resizes: whether it is structured without being an iterator, so that its code checks the device of its `out`.
     """
 
     keys: frozenset[str]
     checked: bool
     iterator: bool
     structured: bool
+    resizes: bool
 
 
 @lru_cache(maxsize=1)
@@ -75,11 +77,13 @@ def native(name: str) -> Native | None:
         target = _entries()[delegate]
         keys |= {key for key in _kernels(target) if key in _STRUCTURED_KEYS}
         inherits = inherits or _fields(target).get("structured_inherits", "")
+    structured = bool(delegate) or fields.get("structured") == "True"
     return Native(
         keys=keys,
         checked=fields.get("device_check", "ExactSame") != "NoCheck",
         iterator=inherits == "TensorIteratorBase" or bool(_ITERATOR.search(entry)),
-        structured=bool(delegate) or fields.get("structured") == "True",
+        structured=structured,
+        resizes=structured and inherits != "TensorIteratorBase",
     )
 
 

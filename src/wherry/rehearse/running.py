@@ -35,8 +35,8 @@ class Call:
 
     @property
     def name(self) -> str | None:
-        """The `__name__` of what is called, "linalg_svdvals"; None when it could not be looked up."""
-        return getattr(self.callee, "__name__", None) if callable(self.callee) else None
+        """The `__name__` of what is called, "linalg_svdvals", or as it is written where it cannot be looked up."""
+        return getattr(self.callee, "__name__", self.method) if callable(self.callee) else self.method
 
     @property
     def constructs_tensor(self) -> bool:
@@ -100,11 +100,15 @@ def _look_up(node: ast.expr, frame: FrameType) -> object:
     elif isinstance(node, ast.Attribute):
         owner = _look_up(node.value, frame)
         if owner is not _UNKNOWN:
-            own = object.__getattribute__(owner, "__dict__") if hasattr(type(owner), "__dict__") else {}
-            if isinstance(own, dict) and node.attr in own:
+            try:
+                own = object.__getattribute__(owner, "__dict__")
+            except AttributeError:  # no dictionary: slots, C objects
+                own = {}
+            if node.attr in own:
                 return own[node.attr]
-            modules = own.get("_parameters", {}) | own.get("_buffers", {}) if isinstance(owner, torch.nn.Module) else {}
-            return modules.get(node.attr, _UNKNOWN)
+            for registered in ("_parameters", "_buffers", "_modules") if isinstance(owner, torch.nn.Module) else ():
+                if node.attr in own.get(registered, {}):
+                    return own[registered][node.attr]
     return _UNKNOWN
 
 

@@ -19,7 +19,7 @@ import torch
 
 from wherry import backends, units
 from wherry.backends._backend import Backend
-from wherry.errors import BadCount, CannotRehearse
+from wherry.errors import BadCount, BadSize, CannotRehearse, UnknownDevice
 from wherry.rehearse import accounting, randomness
 from wherry.rehearse.absence import absent, invalid_ordinal
 from wherry.rehearse.mode import Mode
@@ -38,6 +38,13 @@ class Statistics:
     h2d_nbytes: int
     d2h_nbytes: int
     d2d_nbytes: int
+
+
+class _Entries(threading.local):
+    """How often this thread has entered a rehearsal, and what each time is to be undone."""
+
+    def __init__(self) -> None:
+        self.entries: list[contextlib.ExitStack] = []
 
 
 class Rehearsal(contextlib.ContextDecorator):
@@ -62,7 +69,7 @@ class Rehearsal(contextlib.ContextDecorator):
         self._by_device: dict[object, Place] = {place.device: place for place in self.places}
         self._current = threading.local()
         self._modes: list[Mode] = []
-        self._entries: list[contextlib.ExitStack] = []
+        self._own = _Entries()
 
     def __repr__(self) -> str:
         return f"<Rehearsal on {self.device}, {self.count} of them>" if self.count > 1 else f"<Rehearsal on {self.device}>"
@@ -73,30 +80,28 @@ class Rehearsal(contextlib.ContextDecorator):
         return self.places[self.index].name if self.places else "cpu"
 
     def __enter__(self) -> Rehearsal:
-        from wherry.rehearse import impersonate
-
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_records_readable())
-            stack.enter_context(impersonate.installed(self.backend))
             stack.enter_context(self._limits())
             stack.enter_context(self.taking_part())
-            self._entries.append(stack.pop_all())
+            self._own.entries.append(stack.pop_all())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return self._entries.pop().__exit__(kind, error, trace)
+        return self._own.entries.pop().__exit__(kind, error, trace)
 
     def _recreate_cm(self) -> Rehearsal:  # each call of a decorated function enters this same rehearsal
         return self
 
     @contextlib.contextmanager
     def taking_part(self) -> Iterator[Mode]:
-        """Let the calling thread take part until the block ends."""
+        """Let the calling thread take part until the block ends, which may be after the thread that began it has left."""
+        from wherry.rehearse import impersonate
+
         mode = Mode(self)
         self._modes.append(mode)
-        with participation(mode), mode:
+        with _records_readable(), impersonate.installed(self.backend), participation(mode):
             yield mode
 
     @contextlib.contextmanager
@@ -238,15 +243,19 @@ def rehearse(device: str | torch.device, count: int | None = None, memory: str |
         BadSize: `memory` names no number of bytes.
         CannotRehearse: The backend has no virtual device.
     """
-    name, _, suffix = str(device).partition(":")
+    name, colon, suffix = str(device).partition(":")
     backend = backends.find(name)
+    if colon and not (suffix.isascii() and suffix.isdigit()):
+        raise UnknownDevice(str(device), [f"{backend.name}:0"])
     if backend.virtual is None and backend.name != "cpu":
         raise CannotRehearse(str(device), f"the backend {backend.name} describes no virtual device")
     most = 1 if backend.virtual is None else backend.virtual.max_count
-    index = int(suffix) if suffix.isdigit() else 0
+    index = int(suffix) if colon else 0
     if count is None:
         count = index + 1
     if isinstance(count, bool) or not isinstance(count, int) or not index < count <= most:
         raise BadCount(count, backend=backend.name, most=most)
     nbytes = units.parse_bytes(memory) if isinstance(memory, str) else memory
+    if nbytes is not None and nbytes <= 0:
+        raise BadSize(memory, "a device has more than that")
     return Rehearsal(backend, count=count, memory=nbytes, index=index)

@@ -232,7 +232,7 @@ def batch_sizes_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwa
     return packed, batch_sizes
 
 
-_VALUES_ONLY = frozenset({"linalg_svdvals", "linalg_eigvalsh", "linalg_norm", "linalg_matrix_norm", "linalg_cond", "linalg_matrix_rank"})
+_VALUES_ONLY = frozenset({"nuclear_norm", "linalg_svdvals", "linalg_eigvalsh", "linalg_norm", "linalg_matrix_norm", "linalg_cond", "linalg_matrix_rank"})
 """Functions that need singular values or eigenvalues without their vectors, by the `__name__` of the C function."""
 
 _TORCHS_OWN = frozenset({"aten", "prim", "prims", "c10d", "_c10d_functional", "_c10d_functional_autograd", "quantized", "sparse", "mkldnn", "mkldnn_prepacked", "rngprims", "onednn", "profiler", "inductor", "_quantized", "static_runtime", "symm_mem", "_dtensor", "fsdp"})

@@ -32,6 +32,20 @@ def too_many_scalars() -> RuntimeError:
     return RuntimeError("Trying to pass too many CPU scalars to non-CPU kernel!")
 
 
+def not_on_device(argument: int, found: Place) -> RuntimeError:
+    """The assertion of a CUDA loop (aten/src/ATen/native/cuda/Loops.cuh, `gpu_kernel`); its line moves with releases."""
+    line = 118 if torch_release() >= (2, 13) else 104
+    return RuntimeError(
+        f'iter.device(arg).is_cuda() INTERNAL ASSERT FAILED at "/pytorch/aten/src/ATen/native/cuda/Loops.cuh":{line}, please '
+        f"report a bug to PyTorch. argument {argument}: expected a CUDA device but found {found.name}"
+    )
+
+
+def output_elsewhere(expected: Place, found: Place) -> RuntimeError:
+    """An `out=` that a structured kernel would resize (aten/src/ATen/native/Resize.h and structured `set_output`)."""
+    return RuntimeError(f"Expected out tensor to have device {expected.name}, but got {found.name} instead")
+
+
 def one_device(argument: str, found: Place, common: Place, wrapper: str) -> RuntimeError:
     """The generated check's text; it changed in 2.8 (torchgen/dest/register_dispatch_key.py; c10 `common_device_check_failure`)."""
     if torch_release() >= (2, 8):

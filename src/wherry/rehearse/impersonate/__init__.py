@@ -9,6 +9,8 @@ thread in none. What is data rather than a function (`torch.version.hip`) follow
     constructors  torch.tensor and its kin, which allocate below the dispatcher; torch.Generator
     accelerators  torch.cuda, torch.xpu, torch.mps, torch.accelerator, torch.backends
     streams       the Stream and Event classes of a virtual device
+    gradients     what autograd checks about devices
+    composites    what C++ composites check before their first op
     training      autocast, GradScaler, torch.compile
     processes     threads, process groups
     imports       modules of torch that are loaded late
@@ -24,10 +26,20 @@ from types import ModuleType
 import torch
 
 from wherry.backends._backend import Backend
-from wherry.rehearse.impersonate import accelerators, constructors, imports, processes, storages, tensor, training
+from wherry.rehearse.impersonate import (
+    accelerators,
+    composites,
+    constructors,
+    gradients,
+    imports,
+    processes,
+    storages,
+    tensor,
+    training,
+)
 from wherry.rehearse.impersonate.patches import MISSING, Patch, replace, restore
 
-_PARTS = (imports, tensor, storages, constructors, accelerators, training, processes)
+_PARTS = (imports, tensor, storages, constructors, gradients, composites, accelerators, training, processes)
 
 _lock = threading.RLock()
 _users: list[Backend] = []

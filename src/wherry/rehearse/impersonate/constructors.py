@@ -56,7 +56,11 @@ def tensor(original: Any, mode: Mode, data: Any, **kwargs: Any) -> Tensor:
     else:
         place = _asked(mode, kwargs)
     pinned = kwargs.pop("pin_memory", False)
-    out = _built_at(place, lambda: original(data, **{**kwargs, "device": "cpu"}))
+    out = original(data, **{**kwargs, "device": "cpu"})
+    if residence(out) is not place:
+        if isinstance(data, Tensor):
+            mode.session.moved(settled(mode, data), place, out)
+        move_all(out, place)
     return out.pin_memory() if pinned else out
 
 

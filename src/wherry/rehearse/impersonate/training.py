@@ -71,8 +71,35 @@ def _compile_module(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
 _module_compile = torch.nn.Module.compile
 
 
+def _group_tensors(original: Any) -> Any:
+    """The C++ function by which optimizers and clipping put tensors of one device and dtype together.
+
+    It sees CPU tensors only, so each of its groups is divided by where the first tensors of its columns reside.
+    """
+
+    @functools.wraps(original)
+    def stand_in(lists: Any, with_indices: bool = False) -> Any:
+        mode = thread.mode
+        if mode is None:
+            return original(lists, with_indices)
+        divided: dict[Any, Any] = {}
+        for (_, dtype), (columns, indices) in original(lists, True).items():
+            for position, index in enumerate(indices):
+                row = [column[position] if column else None for column in columns]
+                device = next((t.device for t in row if t is not None), torch.device("cpu"))
+                grouped, numbers = divided.setdefault((device, dtype), ([[] for _ in columns], []))
+                for column, source, value in zip(grouped, columns, row, strict=True):
+                    if source:
+                        column.append(value)
+                numbers.append(index)
+        return divided if with_indices else {key: (columns, []) for key, (columns, _) in divided.items()}
+
+    return stand_in
+
+
 def patches() -> Iterator[Patch]:
-    """Names of torch.amp and torch.compile."""
+    """Names of torch.amp, torch.compile, and what torch.optim asks."""
+    yield Patch(torch._C, "_group_tensors_by_device_and_dtype", _group_tensors(torch._C._group_tensors_by_device_and_dtype))
     yield Patch(_autocast, "__enter__", functools.wraps(_enter)(enter_autocast))
     yield Patch(_autocast, "__exit__", functools.wraps(_exit)(exit_autocast))
     yield Patch(torch, "compile", _compile(torch.compile))

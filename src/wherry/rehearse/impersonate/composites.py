@@ -1,0 +1,158 @@
+"""Functions whose C++ composite compares devices before its first op.
+
+By the time the dispatcher is asked, such a function has already looked at its arguments, which to it are all on the CPU.
+So its check is made here, on the function itself, with the words of the C++ code. Sources are files under
+aten/src/ATen/native in PyTorch 2.13; the cell functions decompose otherwise on a device than on the CPU, so it is their
+first matrix product on a device that speaks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wherry.rehearse.impersonate.patches import Patch
+from wherry.rehearse.impersonate.tensor import settled
+from wherry.rehearse.mode import Mode
+from wherry.rehearse.surface import thread
+from wherry.rehearse.wording import one_device
+from wherry.storage import Place
+
+Check = Callable[..., None]
+_VF = torch._VF
+
+
+def _place(mode: Mode, value: Any) -> Place | None:
+    return settled(mode, value) if isinstance(value, Tensor) else None
+
+
+def _places(mode: Mode, values: Sequence[Any]) -> list[Place]:
+    return [settled(mode, v) for v in values if isinstance(v, Tensor)]
+
+
+def recurrent(mode: Mode, *args: Any, **kwargs: Any) -> None:
+    """lstm, gru, rnn_tanh, rnn_relu (RNN.cpp, `check_attributes`): padded or packed input, hidden states, parameters."""
+    data = args[0]
+    packed = isinstance(args[1], Tensor) and isinstance(args[2], Tensor | tuple | list) and isinstance(args[3], tuple | list)
+    hidden, params = (args[2], args[3]) if packed else (args[1], args[2])
+    hidden = (hidden,) if isinstance(hidden, Tensor) else hidden
+    here = settled(mode, data)
+    for kind, tensors in (("hidden", hidden), ("parameter", params)):
+        for place in _places(mode, tensors):
+            if place is not here:
+                raise RuntimeError(
+                    f"Input and {kind} tensors are not at the same device, found input tensor at {here.name} and {kind} "
+                    f"tensor at {place.name}"
+                )
+
+
+def fused_cell(mode: Mode, data: Tensor, hidden: Any, w_ih: Tensor, w_hh: Tensor, *_: Any, **__: Any) -> None:
+    """lstm_cell, gru_cell on a device (RNN.cpp): x @ w_ih.t() and h @ w_hh.t() without the bias, then a fused kernel."""
+    prefix = mode.session.backend.wording.check_prefix
+    state = hidden[0] if isinstance(hidden, list | tuple) else hidden
+    places = _places(mode, (data, w_ih, state, w_hh))
+    if prefix is None or all(place.index is None for place in places):
+        return
+    for left, right in ((data, w_ih), (state, w_hh)):
+        a, b = settled(mode, left), settled(mode, right)
+        if a is not b:
+            raise one_device("mat2", b, a, f"wrapper_{prefix}_mm")
+
+
+def quantile(mode: Mode, self: Tensor, q: Any, *_: Any, **__: Any) -> None:
+    """quantile, nanquantile (Sorting.cpp, `quantile_checks`)."""
+    place = _place(mode, q)
+    if place is not None and place is not settled(mode, self):
+        raise RuntimeError("quantile() q tensor must be on the same device as the input tensor")
+
+
+def take_along_dim(mode: Mode, self: Tensor, indices: Tensor, *_: Any, **__: Any) -> None:
+    """take_along_dim (TensorAdvancedIndexing.cpp, `checkDevice`)."""
+    here, there = settled(mode, self), settled(mode, indices)
+    if here is not there:
+        raise RuntimeError(
+            f"Expected tensor to have {here.name} Device, but got tensor with {there.name} Device (while checking arguments "
+            "for torch.take_along_dim():)"
+        )
+
+
+def meshgrid(mode: Mode, tensors: Any, *_: Any, **__: Any) -> None:
+    """meshgrid and cartesian_prod (TensorShape.cpp)."""
+    if len(set(_places(mode, tensors))) > 1:
+        raise RuntimeError("meshgrid expects all tensors to have the same device")
+
+
+def block_diag(mode: Mode, tensors: Any, *_: Any, **__: Any) -> None:
+    """block_diag (TensorShape.cpp)."""
+    places = _places(mode, tensors)
+    for number, place in enumerate(places):
+        if place is not places[0]:
+            raise RuntimeError(
+                "torch.block_diag: input tensors must all be on the same device. Input 0 is on device "
+                f"{places[0].name} and input {number} is on device {place.name}"
+            )
+
+
+def window(name: str) -> Check:
+    """stft, istft (SpectralOps.cpp)."""
+
+    def check(mode: Mode, self: Tensor, *args: Any, **kwargs: Any) -> None:
+        given = kwargs.get("window", args[3] if len(args) > 3 else None)
+        here, there = settled(mode, self), _place(mode, given)
+        if there is not None and there is not here:
+            raise RuntimeError(
+                f"{name} input and window must be on the same device but got self on {here.name} and window on {there.name}"
+            )
+
+    return check
+
+
+def cholesky_solve(mode: Mode, self: Tensor, input2: Tensor, *_: Any, **__: Any) -> None:
+    """cholesky_solve (LinearAlgebraUtils.h, `linearSolveCheckInputs`)."""
+    here, there = settled(mode, self), settled(mode, input2)
+    if here is not there:
+        raise RuntimeError(
+            f"Expected b and A to be on the same device, but found b on {here.name} and A on {there.name} instead."
+        )
+
+
+_ON_VF: dict[str, Check] = {
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), recurrent),
+    **dict.fromkeys(("lstm_cell", "gru_cell"), fused_cell),
+    **dict.fromkeys(("meshgrid", "cartesian_prod"), meshgrid),
+    "block_diag": block_diag,
+    "stft": window("stft"),
+    "istft": window("istft"),
+}
+"""Names that torch's own Python code takes from torch._VF, and programs from torch."""
+
+_ON_TORCH: dict[str, Check] = {
+    **dict.fromkeys(("quantile", "nanquantile"), quantile),
+    "take_along_dim": take_along_dim,
+    "cholesky_solve": cholesky_solve,
+}
+"""Names of torch that are methods of torch.Tensor too."""
+
+
+def _checking(original: Any, check: Check) -> Any:
+    @functools.wraps(original)
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        mode = thread.mode
+        if mode is not None and mode.session.places:
+            check(mode, *args, **kwargs)
+        return original(*args, **kwargs)
+
+    return stand_in
+
+
+def patches() -> Iterator[Patch]:
+    """Names of torch._VF, torch and torch.Tensor."""
+    for name, check in _ON_VF.items():
+        yield Patch(_VF, name, _checking(getattr(_VF, name), check))
+    for name, check in _ON_TORCH.items():
+        yield Patch(torch, name, _checking(getattr(torch, name), check))
+        yield Patch(Tensor, name, _checking(getattr(torch._C.TensorBase, name), check))
