@@ -47,8 +47,8 @@ def mark(storage: torch.UntypedStorage, place: Place) -> None:
             break
         frame = outer
         code = frame.f_code
-    if place.index is None:  # the host; a floating storage
-        storage._wherry_record = (place, code, frame.f_lasti)  # type: ignore[attr-defined]
+    if place.index is None:  # the host; a floating storage. What is computed from pinned memory is pageable.
+        storage._wherry_record = (HOST if place is PINNED else place, code, frame.f_lasti)  # type: ignore[attr-defined]
         return
     nbytes = storage.nbytes()
     storage._wherry_record = Resident((place, code, frame.f_lasti, nbytes))  # type: ignore[attr-defined]

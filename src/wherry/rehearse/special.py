@@ -18,10 +18,12 @@ from wherry.rehearse.records import (
     CPU,
     FLOATING,
     HOST,
+    PINNED,
     UNMARKED,
     float_beside,
     mark,
     mark_all,
+    move_all,
     operands_of,
     residence,
     settle_all,
@@ -83,6 +85,8 @@ def with_device(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dic
         return out
     mode.ambient = place
     mark_all(out, place)
+    if place is PINNED:
+        move_all(out, PINNED)
     if origin is not None and origin is not place:
         mode.session.moved(origin, place, out)
     return out
@@ -140,6 +144,14 @@ def copy_(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str,
         if there is not here:
             mode.session.moved(there, here, dst)
     return out
+
+
+def item(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`x.item()`, `float(x)`, `if x:`: one value comes back to the host."""
+    place = residence(args[0])
+    if place.index is not None:
+        mode.session.moved_bytes(place, HOST, args[0].element_size())
+    return func._op(*args, **kwargs)
 
 
 def lift_fresh(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -242,6 +254,7 @@ _BY_NAME: dict[str, Special] = {
     "copy_": copy_,
     "_linalg_svd": singular_values,
     "_linalg_eigh": singular_values,
+    "_local_scalar_dense": item,
     "lift_fresh": lift_fresh,
     "lift_fresh_copy": lift_fresh,
     "resize_": resize_,

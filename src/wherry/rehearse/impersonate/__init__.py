@@ -39,7 +39,7 @@ from wherry.rehearse.impersonate import (
 )
 from wherry.rehearse.impersonate.patches import MISSING, Patch, replace, restore
 
-_PARTS = (imports, tensor, storages, constructors, gradients, composites, accelerators, training, processes)
+_PARTS = (tensor, storages, constructors, gradients, composites, accelerators, training, processes)
 
 _lock = threading.RLock()
 _users: list[Backend] = []
@@ -62,19 +62,37 @@ def installed(backend: Backend) -> Iterator[None]:
             _users.remove(backend)
             _apply_constants()
             if not _users:
-                restore(_undo)
-                _undo.clear()
+                _uninstall()
 
 
 def _install() -> None:
     try:
-        for part in _PARTS:
-            for patch in part.patches():
-                _undo.append(replace(patch))
+        for patch in _stand_ins():
+            _undo.append(replace(patch))
+        for patch in constructors.captured():
+            _undo.append(replace(patch))
+        imports.watch()
     except BaseException:
-        restore(_undo)
-        _undo.clear()
+        _uninstall()
         raise
+
+
+def _uninstall() -> None:
+    imports.unwatch()
+    restore(_undo)
+    _undo.clear()
+
+
+_made: list[tuple[Patch, object]] = []  # a patch, and what its name held when the stand-in was made around it
+
+
+def _stand_ins() -> list[Patch]:
+    """The stand-ins, made anew only when somebody else has replaced one of the names since."""
+    if not _made or any(vars(patch.owner).get(patch.name, MISSING) is not before for patch, before in _made):
+        _made[:] = [
+            (patch, vars(patch.owner).get(patch.name, MISSING)) for part in _PARTS for patch in part.patches()
+        ]
+    return [patch for patch, _ in _made]
 
 
 def _apply_constants() -> None:

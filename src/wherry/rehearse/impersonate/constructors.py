@@ -8,6 +8,7 @@ run for the host, and what they built is then written down at the place that was
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -204,6 +205,21 @@ def _parse_to(original: Any) -> Any:
         return original(*args, **kwargs)
 
     return stand_in
+
+
+def captured() -> Iterator[Patch]:
+    """Modules of the program that took a constructor by name before the rehearsal began: `from torch import tensor`.
+
+    To be asked while the stand-ins are in place, each time: modules come and go.
+    """
+    originals = {name: vars(torch)[name].__wrapped__ for name in _CONSTRUCTORS}
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if type(names) is not dict:
+            continue
+        for name in originals.keys() & names.keys():
+            if names[name] is originals[name] and not names.get("__name__", "torch").startswith("torch"):
+                yield Patch(module, name, vars(torch)[name])
 
 
 def patches() -> Iterator[Patch]:

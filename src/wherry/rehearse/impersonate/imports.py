@@ -10,32 +10,28 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 from wherry.dispatch import without_modes
-from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.surface import thread
 
 
-class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
+def _see_torch_as_it_is(loader: Any) -> None:
+    """Let this loader execute its module with its thread in no rehearsal. The instance is patched, so it stays what it is."""
+    execute = loader.exec_module
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self.loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self.loader
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module
         mode, thread.mode = thread.mode, None
         try:
             with without_modes():
-                self.loader.exec_module(module)
+                execute(module)
         finally:
             thread.mode = mode
+
+    loader.exec_module = exec_module
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -46,13 +42,19 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
-            spec.loader = _Loader(spec.loader)
+            _see_torch_as_it_is(spec.loader)
         return spec
 
 
 _FINDER = _Finder()
 
 
-def patches() -> Iterator[Patch]:
-    """The finder, at the head of a copy of sys.meta_path."""
-    yield Patch(sys, "meta_path", [_FINDER, *sys.meta_path])
+def watch() -> None:
+    """See imports from now on. In place, because others add to this list and must find their additions afterwards."""
+    sys.meta_path.insert(0, _FINDER)
+
+
+def unwatch() -> None:
+    """See imports no longer."""
+    if _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)

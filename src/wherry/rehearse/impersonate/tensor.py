@@ -181,6 +181,13 @@ def numpy(self: Tensor, *, force: bool = False) -> Any:
     return _Base.numpy(self, force=force)
 
 
+def tolist(self: Tensor) -> Any:
+    mode = thread.mode
+    if mode is not None:
+        mode.session.moved_bytes(settled(mode, self), HOST, self.numel() * self.element_size())
+    return _Base.tolist(self)
+
+
 def pin_memory(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     mode = thread.mode
     if mode is None:
@@ -278,6 +285,7 @@ def patches() -> Iterator[Patch]:
         ("type_as", type_as),
         ("get_device", get_device),
         ("numpy", numpy),
+        ("tolist", tolist),
         ("pin_memory", pin_memory),
         ("is_pinned", is_pinned),
         ("type", type_),
