@@ -70,7 +70,7 @@ class Signature:
         generator: whether there is a keyword argument "generator".
         fresh: whether a return value may have a storage of its own.
         random: whether it draws from a generator.
-        composite: whether it is made of other ops below autograd (CompositeExplicitAutograd).
+        composite: the dispatch key of the kernel that makes it of other ops below autograd, or None.
         implicit: whether autograd takes it apart, so that it reaches a mode only when called below autograd.
     """
 
@@ -82,8 +82,11 @@ class Signature:
     generator: bool
     fresh: bool
     random: bool
-    composite: bool
+    composite: str | None
     implicit: bool
+
+
+_COMPOSITE = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
 @lru_cache(maxsize=None)
@@ -108,7 +111,7 @@ def signature(overload: OpOverload) -> Signature:
         generator=any(a.name == "generator" for a in arguments),
         fresh=any(r.alias_info is None for r in schema.returns),
         random=torch.Tag.nondeterministic_seeded in overload.tags,
-        composite=_C._dispatch_has_kernel_for_dispatch_key(name, "CompositeExplicitAutograd"),
+        composite=next((key for key in _COMPOSITE if _C._dispatch_has_kernel_for_dispatch_key(name, key)), None),
         implicit=_C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"),
     )
 

@@ -6,12 +6,16 @@ The words are each backend's own (`Wording`); this is where they become exceptio
 from __future__ import annotations
 
 import builtins
+from typing import TYPE_CHECKING
 
 import torch
 
 from wherry import backends
 from wherry.backends._backend import Backend
 from wherry.rehearse.wording import torch_release
+
+if TYPE_CHECKING:
+    from wherry.rehearse.session import Rehearsal
 
 
 def exception(kind: str, text: str) -> Exception:
@@ -28,6 +32,14 @@ def absent(device_type: str, *, moving: bool = False) -> Exception:
             chosen = wording.absent_to if moving else wording.absent_alloc
             return exception(*(chosen or wording.lazy_init))
     return RuntimeError(f"PyTorch is not linked with support for {device_type} devices")
+
+
+def is_foreign(session: Rehearsal, device_type: str) -> bool:
+    """Whether neither the rehearsal nor this torch has such devices, so that torch's own error is the right one."""
+    if device_type == session.backend.device_type:
+        return False
+    built = {"cuda": torch._C._has_cuda, "mps": torch._C._has_mps, "xpu": torch._C._has_xpu}
+    return not built.get(device_type, False)
 
 
 def invalid_ordinal(backend: Backend) -> Exception:

@@ -153,6 +153,17 @@ def where(call: Meeting) -> Place:
     return common
 
 
+def sparse_sum(call: Meeting) -> Place | None:
+    """Sparse additions compare device types (native/sparse/cuda/SparseCUDATensorMath.cu; seen)."""
+    first, other = call.operand("self"), call.operand("other")
+    if first is None or other is None or first.tensor.layout is not torch.sparse_coo or first.place.index is None:
+        return None
+    if other.place.type != first.place.type:
+        name = call.name.partition(".")[0].rstrip("_")
+        raise RuntimeError(f"{name}: expected 'other' to be {first.place.type.upper()}, but got {other.place.type.upper()}")
+    return None
+
+
 def foreach(call: Meeting) -> Place:
     """Each position of the lists needs one device, positions may differ (native/ForeachUtils.h; the slow path is per tensor)."""
     packet, _, overload = call.name.partition(".")
@@ -262,6 +273,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"), index_put),
     **dict.fromkeys(("masked_fill", "masked_fill_", "_unsafe_masked_index"), masked_fill),
     "where": where,
+    **dict.fromkeys(("add", "add_"), sparse_sum),
     **dict.fromkeys(("index_fill", "index_fill_"), index_fill),
     **dict.fromkeys(("addcmul", "addcmul_"), addcmul),
     **dict.fromkeys(("lerp", "lerp_", "smooth_l1_loss"), lerp),

@@ -73,6 +73,8 @@ def judge(
     if entry is None or key is None:
         # No kernel of its own on a device: it is made of others, or the CPU build took a way that a device would not.
         return DECOMPOSE if sig.composite else _iterate(packet, operands)
+    if not (entry.checked or entry.iterator or entry.resizes):
+        return next((o.place for o in operands if o.place.index is not None), operands[0].place)  # nobody looks
     if entry.checked and prefix is not None:
         has_out = any(o.output and o.keyword_only for o in operands)
         _same_device(operands, wrapper_name(name, key=key, structured=entry.structured, has_out=has_out))

@@ -24,6 +24,7 @@ from torch.nn import Parameter
 
 from wherry.dispatch import DispatchMode, OpOverload, run_kernel, signature
 from wherry.rehearse import laws, special
+from wherry.rehearse.wording import in_words_of
 from wherry.rehearse.records import FLOATING, HOST, PINNED, UNMARKED, Operand, is_wrapper, mark, mark_all, move_record, operands_of
 from wherry.storage import Place
 
@@ -98,7 +99,10 @@ class Mode(DispatchMode):
         except NotImplementedError:  # an operand has no storage: sparse, nested
             return self.meet(func, args, kwargs or {})
 
-        out = run(*args, **kwargs) if kwargs else run(*args)
+        try:
+            out = run(*args, **kwargs) if kwargs else run(*args)
+        except (RuntimeError, ValueError) as error:
+            raise in_words_of(self.session.backend, here, error) from None
         if here is None:
             return out
         self.ambient = here
@@ -118,6 +122,8 @@ class Mode(DispatchMode):
     def meet(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Operands at different places: settle the floating ones, then let the laws decide where the op runs."""
         operands = tuple(operands_of(func, args, kwargs))
+        if any(operand.tensor.is_meta for operand in operands):
+            return self.meet_meta(func, operands, args, kwargs)
         settled = self.settle(operands)
         places = {operand.place for operand in settled}
         if len(places) <= 1:
@@ -129,6 +135,18 @@ class Mode(DispatchMode):
             here = verdict
         return self.common(func, args, kwargs, here)
 
+    def meet_meta(
+        self, func: OpOverload, operands: tuple[Operand, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A meta tensor among the operands: PyTorch's own code knows what to do, except that it sees the device as cpu."""
+        try:
+            return func._op(*args, **kwargs)
+        except RuntimeError as error:
+            names = [o.place.name for o in operands if o.place.index is not None]
+            if not names:
+                raise
+            raise type(error)(str(error).replace("on device cpu ", f"on device {names[0]} ")) from None
+
     def common(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], here: Place) -> Any:
         """Run an op whose place is known."""
         out = func._op(*args, **kwargs)
@@ -139,7 +157,7 @@ class Mode(DispatchMode):
     def decompose(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a composite op so that we see the ops it is made of: the law is theirs."""
         with self:
-            return run_kernel(func, "CompositeExplicitAutograd", args, kwargs)
+            return run_kernel(func, signature(func).composite, args, kwargs)
 
     def settle(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         """Let floating operands come to reside with the first resident one they meet.

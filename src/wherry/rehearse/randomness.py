@@ -60,6 +60,8 @@ class VirtualGenerator(_RealGenerator):
 
     def set_state(self, new_state: torch.Tensor) -> VirtualGenerator:
         """Take over a state, and stay a generator of this device whichever generator the state comes from."""
+        if new_state.device.type != "cpu":
+            raise TypeError("RNG state must be a torch.ByteTensor")
         state = new_state.detach().clone()
         raw = state.numpy()
         self._seed = int.from_bytes(raw[_SEED_BYTES].tobytes(), "little")

@@ -12,6 +12,7 @@ import torch
 
 from wherry.dispatch import OpOverload, kernel_key, run_kernel, signature
 from wherry.rehearse import exceptions, laws
+from wherry.rehearse.absence import is_foreign
 from wherry.rehearse.accounting import reserve
 from wherry.rehearse.randomness import drawing_at
 from wherry.rehearse.records import (
@@ -30,6 +31,7 @@ from wherry.rehearse.records import (
     write,
 )
 from wherry.rehearse.running import running_call
+from wherry.rehearse.wording import one_device
 from wherry.storage import Place
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ def of(func: OpOverload) -> Special | None:
     packet = sig.name.removeprefix("aten::").split(".", 1)[0]
     if packet in _BY_NAME:
         return _BY_NAME[packet]
+    if sig.name in _SCALARS_ON_HOST:
+        return scalars_on_host
     if func.namespace not in _TORCHS_OWN:
         return library_op
     if sig.implicit:
@@ -65,6 +69,8 @@ def with_device(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dic
     if device is not None and device.type == "meta":
         return func._op(*args, **kwargs)
 
+    if device is not None and device.type != "cpu" and is_foreign(mode.session, device.type):
+        return func._op(*args, **kwargs)  # raises as this torch does for a device it was built without
     explicit = "pin_memory" in kwargs
     origin = _common_place(mode, func, args, kwargs)
     place = _destination(mode, sig.name, device, explicit=explicit, origin=origin)
@@ -112,6 +118,8 @@ def _destination(mode: Mode, name: str, device: torch.device | None, *, explicit
         return mode.session.resolve(device)
     if explicit:
         return HOST
+    if origin is HOST and name == "aten::_to_copy":
+        return FLOATING  # `x.to(other.options())` in C++: other may be on a device
     if origin is not None:
         return origin  # `options()` of a tensor that really is on the CPU: the helper follows it
     return HOST if running_call().constructs_tensor else FLOATING
@@ -244,8 +252,30 @@ def batch_sizes_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwa
     return packed, batch_sizes
 
 
+def scalars_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`_foreach_addcdiv.Tensor` and its kin read their scalars on the host, wherever the lists are (native/ForeachUtils.h)."""
+    scalars = residence(args[3])
+    if scalars.index is not None:
+        raise RuntimeError(f"Expected scalars to be on CPU, got {scalars.name} instead.")
+    return mode.meet(func, args, kwargs)
+
+
+def nested_from_list(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`nested_tensor` of parts: they are joined by `cat`, whose check speaks (native/nested/NestedTensorFactories.cpp)."""
+    prefix = mode.session.backend.wording.check_prefix
+    places = [residence(part) for part in args[0]]
+    for place in places:
+        if place is not places[0] and prefix is not None:
+            raise one_device("tensors", place, places[0], f"wrapper_{prefix}_cat")
+    return with_device(mode, func, args, kwargs)
+
+
 _VALUES_ONLY = frozenset({"nuclear_norm", "linalg_svdvals", "linalg_eigvalsh", "linalg_norm", "linalg_matrix_norm", "linalg_cond", "linalg_matrix_rank"})
 """Functions that need singular values or eigenvalues without their vectors, by the `__name__` of the C function."""
+
+_SCALARS_ON_HOST = frozenset(
+    f"aten::_foreach_{op}{place}.Tensor" for op in ("addcdiv", "addcmul") for place in ("", "_")
+)
 
 _TORCHS_OWN = frozenset({"aten", "prim", "prims", "c10d", "_c10d_functional", "_c10d_functional_autograd", "quantized", "sparse", "mkldnn", "mkldnn_prepacked", "rngprims", "onednn", "profiler", "inductor", "_quantized", "static_runtime", "symm_mem", "_dtensor", "fsdp"})
 """Namespaces whose ops have kernels in C++ that a rehearsal may run as they are."""
@@ -254,6 +284,7 @@ _BY_NAME: dict[str, Special] = {
     "copy_": copy_,
     "_linalg_svd": singular_values,
     "_linalg_eigh": singular_values,
+    **dict.fromkeys(("_nested_tensor_from_tensor_list",), nested_from_list),
     "_local_scalar_dense": item,
     "lift_fresh": lift_fresh,
     "lift_fresh_copy": lift_fresh,

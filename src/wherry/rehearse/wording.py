@@ -5,6 +5,7 @@ Every function returns the exception for its caller to raise, so that the raise 
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import torch
@@ -87,6 +88,30 @@ def type_name(dtype: torch.dtype, place: Place, backend: Backend) -> str:
         return f"torch.{kind}"
     prefix = backend.wording.tensor_type or f"torch.{place.type}"
     return f"{prefix}.{kind}"
+
+
+_OTHERWISE_ON_A_DEVICE = (
+    (re.compile(r"^expected m1 and m2 to have the same dtype"), "expected mat1 and mat2 to have the same dtype"),
+)
+"""What the CPU's kernel says, and what the kernel of a device says in its place."""
+
+_LEGACY_TYPE = re.compile(r"\btorch\.(\w+Tensor)\b")
+
+
+def in_words_of(backend: Backend, place: Place | None, error: Exception) -> Exception:
+    """An error of a CPU kernel as the device's kernel would word it: type names and the few texts known to differ."""
+    if place is None or place.index is None or not error.args or not isinstance(error.args[0], str):
+        return error
+    text = error.args[0]
+    prefix = backend.wording.tensor_type
+    if prefix:
+        text = _LEGACY_TYPE.sub(rf"{prefix}.\1", text)
+    text = text.replace("CPUFloatType", f"{place.type.upper()}FloatType")
+    for pattern, replacement in _OTHERWISE_ON_A_DEVICE:
+        text = pattern.sub(replacement, text)
+    if text != error.args[0]:
+        error.args = (text, *error.args[1:])
+    return error
 
 
 def not_convertible_to_numpy(place: Place) -> TypeError:

@@ -55,7 +55,7 @@ def fused_cell(mode: Mode, data: Tensor, hidden: Any, w_ih: Tensor, w_hh: Tensor
     prefix = mode.session.backend.wording.check_prefix
     state = hidden[0] if isinstance(hidden, list | tuple) else hidden
     places = _places(mode, (data, w_ih, state, w_hh))
-    if prefix is None or all(place.index is None for place in places):
+    if prefix is None or places[0].index is None:  # an input on the host goes another way (RNN.cpp, `lstm_cell`)
         return
     for left, right in ((data, w_ih), (state, w_hh)):
         a, b = settled(mode, left), settled(mode, right)
@@ -86,7 +86,7 @@ def meshgrid(mode: Mode, tensors: Any, *_: Any, **__: Any) -> None:
         raise RuntimeError("meshgrid expects all tensors to have the same device")
 
 
-def block_diag(mode: Mode, tensors: Any, *_: Any, **__: Any) -> None:
+def block_diag(mode: Mode, *tensors: Any) -> None:
     """block_diag (TensorShape.cpp)."""
     places = _places(mode, tensors)
     for number, place in enumerate(places):
@@ -111,6 +111,21 @@ def window(name: str) -> Check:
     return check
 
 
+def normalization(kernel: str, *names: str) -> Check:
+    """A norm that is one kernel on a device, with a generated check, and a composite on the CPU (layer_norm.cpp, Normalization.cpp)."""
+
+    def check(mode: Mode, data: Tensor, *args: Any, **kwargs: Any) -> None:
+        prefix = mode.session.backend.wording.check_prefix
+        given = dict(zip(names, args, strict=False)) | kwargs
+        here = settled(mode, data)
+        for name in names:
+            place = _place(mode, given.get(name))
+            if prefix is not None and place is not None and place is not here:
+                raise one_device(name, place, here, f"wrapper_{prefix}_{kernel}")
+
+    return check
+
+
 def cholesky_solve(mode: Mode, self: Tensor, input2: Tensor, *_: Any, **__: Any) -> None:
     """cholesky_solve (LinearAlgebraUtils.h, `linearSolveCheckInputs`)."""
     here, there = settled(mode, self), settled(mode, input2)
@@ -124,18 +139,24 @@ _ON_VF: dict[str, Check] = {
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), recurrent),
     **dict.fromkeys(("lstm_cell", "gru_cell"), fused_cell),
     **dict.fromkeys(("meshgrid", "cartesian_prod"), meshgrid),
-    "block_diag": block_diag,
     "stft": window("stft"),
-    "istft": window("istft"),
 }
 """Names that torch's own Python code takes from torch._VF, and programs from torch."""
 
 _ON_TORCH: dict[str, Check] = {
     **dict.fromkeys(("quantile", "nanquantile"), quantile),
     "take_along_dim": take_along_dim,
+    "istft": window("istft"),
     "cholesky_solve": cholesky_solve,
 }
 """Names of torch that are methods of torch.Tensor too."""
+
+
+_ON_TORCH_ONLY: dict[str, Check] = {
+    "block_diag": block_diag,
+    "rms_norm": normalization("__fused_rms_norm", "normalized_shape", "weight"),
+    "instance_norm": normalization("_cudnn_batch_norm", "weight", "bias", "running_mean", "running_var"),
+}
 
 
 def _checking(original: Any, check: Check) -> Any:
@@ -153,6 +174,8 @@ def patches() -> Iterator[Patch]:
     """Names of torch._VF, torch and torch.Tensor."""
     for name, check in _ON_VF.items():
         yield Patch(_VF, name, _checking(getattr(_VF, name), check))
+    for name, check in _ON_TORCH_ONLY.items():
+        yield Patch(torch, name, _checking(getattr(torch, name), check))
     for name, check in _ON_TORCH.items():
         yield Patch(torch, name, _checking(getattr(torch, name), check))
         yield Patch(Tensor, name, _checking(getattr(torch._C.TensorBase, name), check))

@@ -22,6 +22,7 @@ from wherry.rehearse.mode import Mode
 from wherry.rehearse.randomness import VirtualGenerator, device_of
 from wherry.rehearse.records import HOST, move_all, residence
 from wherry.rehearse.surface import thread
+from wherry.rehearse.wording import one_device
 from wherry.storage import Place
 
 _RealGenerator = torch.Generator
@@ -107,8 +108,22 @@ def sparse(original: Any, mode: Mode, *args: Any, **kwargs: Any) -> Tensor:
             return _built_at(place, lambda: original(*args, **kwargs, device="cpu"))
         return original(*args, **kwargs)
     if tensors:
+        _parts_together(mode, original.__name__, tensors)
         return original(*args, **kwargs)
     return _built_at(_asked(mode, {}), lambda: original(*args, **kwargs, device="cpu"))
+
+
+def _parts_together(mode: Mode, name: str, parts: list[Tensor]) -> None:
+    """Indices and values of a sparse tensor reside together (SparseTensor.cpp; SparseCsrTensor.cpp)."""
+    places = [settled(mode, part) for part in parts]
+    if len(set(places)) < 2:
+        return
+    prefix = mode.session.backend.wording.check_prefix or "MPS"
+    if name == "sparse_coo_tensor":
+        method = f"wrapper_Sparse{prefix}___sparse_coo_tensor_with_dims_and_tensors"
+        raise one_device("values", places[1], places[0], method)
+    plain = "ccol_indices" if "csc" in name or "bsc" in name else "crow_indices"
+    raise RuntimeError(f"Values and {plain} need to be on the same device.")
 
 
 def nested(original: Any, mode: Mode, tensors: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -174,6 +189,8 @@ Generator.__module__, Generator.__doc__ = "torch", _RealGenerator.__doc__
 
 def _no_generator(device_type: str) -> Exception:
     """What a build without the device says (aten/src/ATen/detail/*HooksInterface.h)."""
+    if device_type == "meta":
+        return RuntimeError("META device type not an accelerator.")
     if device_type == "mps":
         return RuntimeError("Cannot execute getNewGenerator() without MPS backend.")
     if device_type == "cuda":

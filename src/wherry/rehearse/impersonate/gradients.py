@@ -18,7 +18,7 @@ from torch import Tensor
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.impersonate.tensor import relocate, settled
 from wherry.rehearse.mode import Mode
-from wherry.rehearse.records import residence, write
+from wherry.rehearse.records import FLOATING, move_record, residence, write
 from wherry.rehearse.surface import thread
 from wherry.rehearse.wording import type_name
 
@@ -31,9 +31,11 @@ _apply_forward = torch.autograd.Function.__dict__["apply"]
 
 def get_grad(self: Tensor) -> Tensor | None:
     gradient = _get_grad(self)
-    if gradient is not None and thread.mode is not None and gradient.dim() == 0 and gradient.layout is torch.strided:
+    if gradient is not None and thread.mode is not None and gradient.layout is torch.strided:
         place, found = residence(self), residence(gradient)
-        if place is not found:  # the engine itself moves a 0-dim gradient (engine.cpp, validate_outputs)
+        if found is FLOATING:
+            move_record(gradient, place)
+        elif place is not found and gradient.dim() == 0:  # the engine itself moves a 0-dim gradient (engine.cpp, validate_outputs)
             record = gradient.untyped_storage()._wherry_record  # type: ignore[attr-defined]
             write(gradient.untyped_storage(), place, record[1], record[2])
     return gradient
@@ -50,10 +52,11 @@ def set_grad(self: Tensor, gradient: Tensor | None) -> None:
             )
         if place is not found and place.index is not None and found.index is not None:
             # The original streams the indices as characters.
-            raise RuntimeError(
+            text = (
                 f"attempting to assign a gradient located on device with index '{chr(found.index)}' to a tensor located on "
                 f"device with index '{chr(place.index)}'. Please ensure that the gradient and the tensor are on the same device"
             )
+            raise RuntimeError(text.partition("\0")[0])  # and C++ ends the text at the character of index 0
     _set_grad(self, gradient)
 
 

@@ -53,6 +53,8 @@ def to(self: UntypedStorage, *, device: Any, non_blocking: bool = False) -> Unty
     mode = thread.mode
     if mode is None:
         return _StorageBase.to(self, device=device, non_blocking=non_blocking)
+    if torch.device(device).type == "mps" and mode.session.backend.device_type != "mps":
+        raise RuntimeError("torch.UntypedStorage(): Storage device not recognized: mps")
     place = mode.session.resolve(device, moving=True)
     here = _place(self)
     if place is here or (place is HOST and here is PINNED):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherry.rehearse.absence import absent
+from wherry.rehearse.absence import absent, is_foreign
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.records import FLOATING, HOST, PINNED, haven, mark_all, move_record, residence, write
@@ -102,6 +102,8 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         device = device.device
     if _is_meta(device) or self.is_meta:
         return _to(self, "cpu" if self.is_meta and not _is_meta(device) else device, *rest, **kwargs)
+    if not isinstance(device, int) and is_foreign(mode.session, kind := torch.device(device).type) and kind != "cpu":
+        return _to(self, device, *rest, **kwargs)  # raises as this torch does for a device it was built without
     place = mode.session.resolve(device, moving=True)
     here = settled(mode, self)
     if place is here or (place is HOST and here is PINNED):
@@ -231,8 +233,15 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs:
 
 
 def record_stream(self: Tensor, stream: Any) -> None:
-    if thread.mode is None:
+    """Tensor.record_stream: nothing to record, since the work on a tensor is done when its op returns."""
+    mode = thread.mode
+    if mode is None:
         _Base.record_stream(self, stream)
+    elif settled(mode, self).index is None:
+        raise NotImplementedError(
+            "Could not run 'aten::record_stream' with arguments from the 'CPU' backend. This could be because the operator "
+            "doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom build)."
+        )
 
 
 def share_memory_(self: Tensor) -> Tensor:

@@ -97,8 +97,20 @@ def _group_tensors(original: Any) -> Any:
     return stand_in
 
 
+def _set_rng_state(original: Any) -> Any:
+    @functools.wraps(original)
+    def stand_in(new_state: torch.Tensor) -> None:
+        if thread.mode is not None and new_state.device.type != "cpu":
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        original(new_state)
+
+    return stand_in
+
+
 def patches() -> Iterator[Patch]:
     """Names of torch.amp, torch.compile, and what torch.optim asks."""
+    for module in (torch, torch.random):
+        yield Patch(module, "set_rng_state", _set_rng_state(module.set_rng_state))
     yield Patch(torch._C, "_group_tensors_by_device_and_dtype", _group_tensors(torch._C._group_tensors_by_device_and_dtype))
     yield Patch(_autocast, "__enter__", functools.wraps(_enter)(enter_autocast))
     yield Patch(_autocast, "__exit__", functools.wraps(_exit)(exit_autocast))
