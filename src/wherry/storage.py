@@ -6,7 +6,7 @@ for* is written on its `torch.UntypedStorage`, whose Python object PyTorch keeps
 storage and so share the record, by construction.
 
 A record is `(place, code, instruction)`: the `Place`, and the code object and instruction offset of the user's line that
-made the storage. A code object is kept instead of a frame so that nothing of the program stays alive. A storage without
+made the storage; on a device also its bytes (`Resident`). A code object is kept instead of a frame so that nothing of the program stays alive. A storage without
 one resides on the host: the class answers `UNMARKED` for it while a rehearsal is on.
 
 Tensors without a storage of their own (sparse, nested, functorch wrappers) live where their parts live: `residency`.
@@ -31,14 +31,15 @@ class Place:
 
     Attributes:
         device: the `torch.device` a tensor here answers with; always with an index, except on the host.
-        name: its text, "cuda:0".
-        allocated, peak: bytes resident here now, and the most there ever were.
-        limit: the most there may be, or None.
-        allocations: how many storages were ever made here.
+        name, type, index: its parts: "cuda:0", "cuda", 0.
         pinned: whether this is page-locked host memory.
+        allocated: bytes of the storages here now; `peak`: the most there ever were.
+        allocations: how many storages were ever made here.
+        limit: the most bytes there may be, or None.
+        ceiling: the smaller of peak and limit; whoever adds bytes beyond it calls `rise`.
     """
 
-    __slots__ = ("allocated", "allocations", "device", "index", "limit", "name", "peak", "pinned", "type")
+    __slots__ = ("_limit", "allocated", "allocations", "ceiling", "device", "index", "name", "peak", "pinned", "type")
 
     def __init__(self, device: torch.device, *, pinned: bool = False) -> None:
         self.device = device
@@ -47,9 +48,10 @@ class Place:
         self.index = device.index
         self.pinned = pinned
         self.allocated = 0
-        self.peak = 0
         self.allocations = 0
-        self.limit: int | None = None
+        self.peak = 0
+        self.ceiling = 0
+        self._limit: int | None = None
 
     def __repr__(self) -> str:
         return f"<Place {self.name}{' pinned' if self.pinned else ''}>"
@@ -58,12 +60,38 @@ class Place:
         # Two processes that rehearse one device mean the same place.
         return (_restore, (self.name, self.pinned))
 
+    @property
+    def limit(self) -> int | None:
+        return self._limit
+
+    @limit.setter
+    def limit(self, nbytes: int | None) -> None:
+        self._limit = nbytes
+        self._set_ceiling()
+
+    def reset_peak(self) -> None:
+        """Forget the most bytes there ever were: from now on it is what is here now."""
+        self.peak = self.allocated
+        self._set_ceiling()
+
+    def rise(self) -> bool:
+        """More is allocated than the ceiling. Note a new peak, and say whether the limit is passed."""
+        if self.allocated > self.peak:
+            self.peak = self.allocated
+            self._set_ceiling()
+        return self._limit is not None and self.allocated > self._limit
+
+    def _set_ceiling(self) -> None:
+        self.ceiling = self.peak if self._limit is None else min(self.peak, self._limit)
+
 
 class Resident(tuple[Any, ...]):
     """The record of a storage on a device: `(place, code, instruction, nbytes)`.
 
-    Its death is the storage's death, which is how the memory of a virtual device is known without a registry. Adding and
-    subtracting are runs of bytecode without a call, which the interpreter lock does not interrupt.
+    Its death is the storage's death, which is how the memory of a virtual device is known without a registry. A weak
+    reference with a callback in C would cost less alone, but more in place (benchmarks/dispatch_overhead.py): deaths
+    would have to be settled at every new peak. Adding and subtracting are runs of bytecode without a call, which the
+    interpreter lock does not interrupt.
     """
 
     __slots__ = ()

@@ -35,18 +35,19 @@ def _gib(nbytes: int) -> str:
     return f"{nbytes} bytes"
 
 
-def out_of_memory(place: Place, nbytes: int) -> Exception:
+def out_of_memory(place: Place, nbytes: int, *, allocated: int | None = None) -> Exception:
     """What the device raises when `nbytes` more do not fit."""
     assert place.limit is not None
     kind, text = _backends[place.type].wording.out_of_memory
-    free = max(place.limit - place.allocated, 0)
+    allocated = place.allocated if allocated is None else allocated
+    free = max(place.limit - allocated, 0)
     message = text.format(
         tried_nbytes=nbytes,
         tried=_gib(nbytes),
         index=place.index,
         total=_gib(place.limit),
         free=_gib(free),
-        allocated=_gib(place.allocated),
+        allocated=_gib(allocated),
         reserved="0 bytes",
         other="0 bytes",
         limit=_gib(place.limit),
@@ -56,12 +57,8 @@ def out_of_memory(place: Place, nbytes: int) -> Exception:
 
 
 def check(place: Place, nbytes: int) -> None:
-    """A storage of `nbytes` was just counted: raise if that was too much."""
-    if place.limit is not None and place.allocated > place.limit:
-        place.allocated -= nbytes
-        error = out_of_memory(place, nbytes)
-        place.allocated += nbytes  # the storage dies with the exception's frames, which takes its bytes back
-        raise error
+    """A storage of `nbytes` was just counted, and that was too much. It dies with the exception's frames."""
+    raise out_of_memory(place, nbytes, allocated=place.allocated - nbytes)
 
 
 def reserve(place: Place, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

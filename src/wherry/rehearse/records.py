@@ -36,7 +36,7 @@ def mark(storage: torch.UntypedStorage, place: Place) -> None:
 
     On the hot path, so `write` stands here once more, without its call (60 ns; benchmarks/dispatch_overhead.py).
     """
-    frame = _get_frame(1)
+    frame = _get_frame(2)  # the caller of what called this is the mode, or a frame above it
     code = frame.f_code
     while (library := _is_library(code.co_filename)) is not False:
         if library is None:
@@ -54,10 +54,8 @@ def mark(storage: torch.UntypedStorage, place: Place) -> None:
     storage._wherry_record = Resident((place, code, frame.f_lasti, nbytes))  # type: ignore[attr-defined]
     place.allocations += 1
     place.allocated = allocated = place.allocated + nbytes
-    if allocated > place.peak:
-        place.peak = allocated
-        if place.limit is not None and allocated > place.limit:
-            over_limit(place, nbytes)
+    if allocated > place.ceiling and place.rise():
+        over_limit(place, nbytes)
 
 
 def float_beside(out: Any, companion: Tensor | None) -> None:
@@ -80,7 +78,7 @@ def haven(tensor: Tensor, otherwise: Place) -> Place:
 
 
 def write(storage: torch.UntypedStorage, place: Place, code: CodeType | None, instruction: int) -> None:
-    """Give a storage a record whose line is known, and count its bytes where it resides."""
+    """Give a storage a record whose line is known, and count its bytes where it resides from now on."""
     if place.index is None:
         storage._wherry_record = (place, code, instruction)  # type: ignore[attr-defined]
         return
@@ -88,8 +86,7 @@ def write(storage: torch.UntypedStorage, place: Place, code: CodeType | None, in
     storage._wherry_record = Resident((place, code, instruction, nbytes))  # type: ignore[attr-defined]
     place.allocations += 1
     place.allocated += nbytes
-    place.peak = max(place.peak, place.allocated)
-    if place.limit is not None and place.allocated > place.limit:
+    if place.allocated > place.ceiling and place.rise():
         over_limit(place, nbytes)
 
 

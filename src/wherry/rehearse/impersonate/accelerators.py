@@ -130,8 +130,7 @@ def max_memory_allocated(session: Rehearsal, device: Any = None) -> int:
 
 
 def reset_peak(session: Rehearsal, device: Any = None) -> None:
-    place = _place(session, device)
-    place.peak = place.allocated
+    _place(session, device).reset_peak()
 
 
 def memory_stats(session: Rehearsal, device: Any = None) -> dict[str, int]:
