@@ -71,7 +71,8 @@ class Signature:
         fresh: whether a return value may have a storage of its own.
         random: whether it draws from a generator.
         composite: the dispatch key of the kernel that makes it of other ops below autograd, or None.
-        implicit: whether autograd takes it apart, so that it reaches a mode only when called below autograd.
+        implicit: whether it has no kernel but the one that autograd takes it apart with, so that it reaches a mode only
+            when called below autograd.
     """
 
     name: str
@@ -87,6 +88,13 @@ class Signature:
 
 
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+
+
+def _has_kernel(name: str, key: str) -> bool:
+    try:
+        return _C._dispatch_has_kernel_for_dispatch_key(name, key)
+    except RuntimeError:  # not the dispatcher's: prim::layout and its kin
+        return False
 
 
 @lru_cache(maxsize=None)
@@ -111,8 +119,8 @@ def signature(overload: OpOverload) -> Signature:
         generator=any(a.name == "generator" for a in arguments),
         fresh=any(r.alias_info is None for r in schema.returns),
         random=torch.Tag.nondeterministic_seeded in overload.tags,
-        composite=next((key for key in _COMPOSITE if _C._dispatch_has_kernel_for_dispatch_key(name, key)), None),
-        implicit=_C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"),
+        composite=next((key for key in _COMPOSITE if _has_kernel(name, key)), None),
+        implicit=_has_kernel(name, "CompositeImplicitAutograd") and not _has_kernel(name, "CPU"),
     )
 
 
@@ -130,7 +138,7 @@ def kernel_key(overload: OpOverload, device_type: str) -> str | None:
         keys.insert(0, own)
     elif own is not None:
         keys.append(own)
-    return next((key for key in keys if _C._dispatch_has_kernel_for_dispatch_key(name, key)), None)
+    return next((key for key in keys if _has_kernel(name, key)), None)
 
 
 def run_kernel(overload: OpOverload, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -171,6 +179,11 @@ def parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if flatten is not None:  # a wrapper subclass: NestedTensor, DTensor, ... (torch.utils._python_dispatch, 2.6)
         for name in tensor.__tensor_flatten__()[0]:
             yield getattr(tensor, name)
+
+
+def without_functions() -> Any:
+    """A context in which no subclass's `__torch_function__` is called (2.6; test_modes)."""
+    return _C.DisableTorchFunctionSubclass()
 
 
 def without_modes() -> Any:

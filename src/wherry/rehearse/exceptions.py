@@ -85,7 +85,7 @@ def index_put(call: Meeting) -> Place:
     source = call.operands[0]
     values = call.operand("values")
     if values is not None and values.place is not source.place and values.tensor.dim() > 0:
-        if call.arguments.get("accumulate"):
+        if call.arguments.get("accumulate") and source.place.index is not None:
             raise RuntimeError(f"expected device {source.place.name} but got device {values.place.name} for value tensor")
         masked = any(o.name == "indices" and o.tensor.dtype in (torch.bool, torch.uint8) for o in call.operands)
         if not (masked and values.tensor.numel() == 1):  # one value under a mask is masked_fill
@@ -105,6 +105,15 @@ def masked_fill(call: Meeting) -> Place:
             f"expected self and mask to be on the same device, but got mask on {mask.place.name} and self on {source.name}"
         )
     return source
+
+
+def mv(call: Meeting) -> Place | None:
+    """A vector like `vec` is made, then filled by addmv_, whose check speaks (native/Blas.cpp)."""
+    matrix, vector = call.operands[0], call.operands[1]
+    prefix = call.backend.wording.check_prefix
+    if prefix is None or matrix.place is vector.place:
+        return None
+    raise one_device("mat", matrix.place, vector.place, f"wrapper_{prefix}_addmv_")
 
 
 def index_fill(call: Meeting) -> Place:
@@ -273,6 +282,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"), index_put),
     **dict.fromkeys(("masked_fill", "masked_fill_", "_unsafe_masked_index"), masked_fill),
     "where": where,
+    "mv": mv,
     **dict.fromkeys(("add", "add_"), sparse_sum),
     **dict.fromkeys(("index_fill", "index_fill_"), index_fill),
     **dict.fromkeys(("addcmul", "addcmul_"), addcmul),

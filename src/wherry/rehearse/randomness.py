@@ -45,7 +45,7 @@ class VirtualGenerator(_RealGenerator):
         return self._place.device
 
     def manual_seed(self, seed: int) -> VirtualGenerator:
-        seed = int(seed)
+        seed = int(seed) & 0xFFFFFFFFFFFFFFFF  # as torch counts negative ones
         super().manual_seed(_marked(seed, self._place))
         self._seed = seed
         return self
@@ -62,7 +62,7 @@ class VirtualGenerator(_RealGenerator):
         """Take over a state, and stay a generator of this device whichever generator the state comes from."""
         if new_state.device.type != "cpu":
             raise TypeError("RNG state must be a torch.ByteTensor")
-        state = new_state.detach().clone()
+        state = torch.frombuffer(bytearray(new_state.numpy()), dtype=torch.uint8)
         raw = state.numpy()
         self._seed = int.from_bytes(raw[_SEED_BYTES].tobytes(), "little")
         raw[_SEED_BYTES] = bytearray(_marked(self._seed, self._place).to_bytes(8, "little"))
@@ -76,6 +76,9 @@ class VirtualGenerator(_RealGenerator):
 
     def __reduce__(self) -> Any:
         return (_rebuild, (self._place, self.get_state()))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> VirtualGenerator:
+        return self.clone_state()
 
 
 def _rebuild(place: Place, state: torch.Tensor) -> VirtualGenerator:
@@ -131,6 +134,8 @@ def drawing_at(
             (aten/src/ATen/core/Generator.h, `check_generator`).
     """
     given = kwargs.get("generator")
+    if given is None and sig.generator:
+        given = next((a for a in args if isinstance(a, _RealGenerator)), None)
     if given is not None:
         found = device_of(given).type
         if found != place.type:
@@ -140,6 +145,9 @@ def drawing_at(
         return run(*args, **kwargs)
     source = default_generator(place)
     if sig.generator:
+        position = sig.arguments.index("generator")
+        if position < len(args):  # given as None by position
+            return run(*args[:position], source, *args[position + 1 :], **kwargs)
         return run(*args, **{**kwargs, "generator": source})
     # An overload without a generator argument (rand, native_dropout) knows the host's stream only: lend it ours.
     lent = torch.default_generator

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from wherry import callsite
-from wherry.dispatch import OpOverload, parts, signature
+from wherry.dispatch import OpOverload, parts, signature, without_functions
 from wherry.storage import Place, Resident, host, place_of, unmarked
 
 CPU = torch.device("cpu")
@@ -50,7 +51,7 @@ def mark(storage: torch.UntypedStorage, place: Place) -> None:
     if place.index is None:  # the host; a floating storage. What is computed from pinned memory is pageable.
         storage._wherry_record = (HOST if place is PINNED else place, code, frame.f_lasti)  # type: ignore[attr-defined]
         return
-    nbytes = storage.nbytes()
+    nbytes = (storage.nbytes() + 511) & -512
     storage._wherry_record = Resident((place, code, frame.f_lasti, nbytes))  # type: ignore[attr-defined]
     place.allocations += 1
     place.allocated = allocated = place.allocated + nbytes
@@ -62,19 +63,24 @@ def float_beside(out: Any, companion: Tensor | None) -> None:
     """Mark a helper as floating, and note where it goes should it never meet an operand: where `companion` is."""
     mark_all(out, FLOATING)
     if companion is not None and isinstance(out, Tensor):
-        record = out.untyped_storage()._wherry_record  # type: ignore[attr-defined]
+        record = storage_of(out)._wherry_record  # type: ignore[attr-defined]
         if record[0] is FLOATING:
-            out.untyped_storage()._wherry_record = (*record, residence(companion))  # type: ignore[attr-defined]
+            storage_of(out)._wherry_record = (*record, residence(companion))  # type: ignore[attr-defined]
 
 
 def haven(tensor: Tensor, otherwise: Place) -> Place:
     """Where a floating tensor goes that never met an operand."""
     try:
-        record = tensor.untyped_storage()._wherry_record  # type: ignore[attr-defined]
+        record = storage_of(tensor)._wherry_record  # type: ignore[attr-defined]
     except NotImplementedError:
         return otherwise
     place = record[3] if len(record) > 3 else otherwise
     return HOST if place is FLOATING else place
+
+
+def block_nbytes(storage: torch.UntypedStorage) -> int:
+    """What a storage takes from a device: whole blocks of 512 bytes (c10/core/AllocatorConfig.h, `kMinBlockSize`)."""
+    return (storage.nbytes() + 511) & -512
 
 
 def write(storage: torch.UntypedStorage, place: Place, code: CodeType | None, instruction: int) -> None:
@@ -82,7 +88,7 @@ def write(storage: torch.UntypedStorage, place: Place, code: CodeType | None, in
     if place.index is None:
         storage._wherry_record = (place, code, instruction)  # type: ignore[attr-defined]
         return
-    nbytes = storage.nbytes()
+    nbytes = block_nbytes(storage)
     storage._wherry_record = Resident((place, code, instruction, nbytes))  # type: ignore[attr-defined]
     place.allocations += 1
     place.allocated += nbytes
@@ -116,11 +122,24 @@ def operands_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any])
                     yield Operand(name, index, item, residence(item), keyword_only, output)
 
 
+def storage_of(tensor: Tensor) -> torch.UntypedStorage:
+    """The storage of a tensor, without running the `__torch_function__` of a subclass.
+
+    Raises:
+        NotImplementedError: it has none of its own.
+    """
+    cls = type(tensor)
+    if cls is Tensor or cls is Parameter:
+        return tensor.untyped_storage()
+    with without_functions():
+        return tensor.untyped_storage()
+
+
 def residence(tensor: Tensor) -> Place:
     """Where a tensor lives: its storage's place, or that of its parts."""
     try:
         if not is_wrapper(type(tensor)):
-            return tensor.untyped_storage()._wherry_record[0]  # type: ignore[attr-defined]
+            return storage_of(tensor)._wherry_record[0]  # type: ignore[attr-defined]
     except NotImplementedError:
         own = tensor.__dict__.get("_wherry_place")  # a tensor whose parts cannot be had: opaque (MKLDNN)
         if own is not None:
@@ -142,7 +161,7 @@ def mark_all(out: Any, place: Place) -> None:
     """Record every new storage in what an op returned."""
     if isinstance(out, Tensor):
         try:
-            storage = out.untyped_storage()
+            storage = storage_of(out)
         except NotImplementedError:
             inner = list(parts(out))
             for part in inner:
@@ -150,7 +169,7 @@ def mark_all(out: Any, place: Place) -> None:
             if not inner:
                 out.__dict__["_wherry_place"] = place
             return
-        if storage._wherry_record is UNMARKED:  # type: ignore[attr-defined]
+        if storage._wherry_record is UNMARKED and not out.is_meta:  # type: ignore[attr-defined]
             mark(storage, place)
     elif isinstance(out, list | tuple):
         for item in out:
@@ -160,7 +179,7 @@ def mark_all(out: Any, place: Place) -> None:
 def move_record(tensor: Tensor, place: Place) -> None:
     """A floating storage comes to reside somewhere; what was recorded of its making stays."""
     try:
-        storage = tensor.untyped_storage()
+        storage = storage_of(tensor)
     except NotImplementedError:
         for part in parts(tensor):
             move_record(part, place)
@@ -179,8 +198,10 @@ def move_all(out: Any, place: Place) -> None:
 
 
 def settle_all(out: Any, place: Place) -> None:
-    """What an op returned that is still floating, or has no record yet, resides at `place`."""
+    """What an op returned that is still floating, or has no record yet, resides at `place`. Meta tensors reside nowhere."""
     if isinstance(out, Tensor):
+        if out.is_meta:
+            return
         where = residence(out)
         if where is FLOATING:
             move_record(out, place)

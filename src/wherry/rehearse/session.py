@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 import torch
 
 from wherry import backends, units
-from wherry.backends._backend import Backend
-from wherry.errors import BadCount, BadSize, CannotRehearse, UnknownDevice
+from wherry.backends._backend import Backend, Profile
+from wherry.errors import BadCount, BadSize, CannotRehearse, UnknownDevice, UnknownProfile
 from wherry.rehearse import accounting, randomness
 from wherry.rehearse.absence import absent, invalid_ordinal
+from wherry.rehearse.limited import LimitedMode
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.records import HOST, PINNED, UNMARKED
 from wherry.rehearse.surface import current_mode, participation
@@ -55,12 +56,14 @@ class Rehearsal(contextlib.ContextDecorator):
         count: How many of them there are.
         memory: Bytes that fit on each, or None for no limit.
         index: The one that a program is expected to use, from "cuda:1".
+        profile: What the device says of itself.
     """
 
-    def __init__(self, backend: Backend, *, count: int, memory: int | None, index: int) -> None:
+    def __init__(self, backend: Backend, *, count: int, memory: int | None, index: int, profile: str | None = None) -> None:
         self.backend = backend
         self.count = count
         self.memory = memory
+        self.profile = Profile("CPU", 0) if backend.virtual is None else backend.virtual.profile(profile)
         self.index = index
         self.h2d_nbytes = self.d2h_nbytes = self.d2d_nbytes = 0
         self.places: tuple[Place, ...] = ()
@@ -99,22 +102,23 @@ class Rehearsal(contextlib.ContextDecorator):
         """Let the calling thread take part until the block ends, which may be after the thread that began it has left."""
         from wherry.rehearse import impersonate
 
-        mode = Mode(self)
+        mode = (LimitedMode if self.limited else Mode)(self)
         self._modes.append(mode)
         with _records_readable(), impersonate.installed(self.backend), participation(mode):
             yield mode
 
     @contextlib.contextmanager
     def _limits(self) -> Iterator[None]:
-        accounting.enable(self.backend)
-        before = [place.limit for place in self.places]
-        for place in self.places:
-            place.limit = self.memory if self.memory is not None else place.limit
+        before = accounting.begin(self)
         try:
             yield
         finally:
-            for place, limit in zip(self.places, before, strict=True):
-                place.limit = limit
+            accounting.end(self, before)
+
+    @property
+    def limited(self) -> bool:
+        """Whether memory may run out before the host's does."""
+        return any(place.limit is not None for place in self.places)
 
     def statistics(self) -> Statistics:
         """Counts so far."""
@@ -221,7 +225,12 @@ def current() -> Rehearsal | None:
     return None if mode is None else mode.session
 
 
-def rehearse(device: str | torch.device, count: int | None = None, memory: str | int | None = None) -> Rehearsal:
+def rehearse(
+    device: str | torch.device,
+    count: int | None = None,
+    memory: str | int | None = None,
+    profile: str | None = None,
+) -> Rehearsal:
     """Rehearse a device that is not here.
 
     Inside, the program sees the device everywhere it looks, computes real values on the CPU, and fails where the device
@@ -235,12 +244,14 @@ def rehearse(device: str | torch.device, count: int | None = None, memory: str |
     Args:
         device: The name of a backend ("cuda", "rocm", "mps", "xpu", "cpu"), or a device of it ("cuda:1").
         count: How many devices there are. Default: one, or as many as `device` needs.
-        memory: What fits on each: "8GiB" or a number of bytes. Default: no limit.
+        memory: What fits on each: "8GiB" or a number of bytes. Default: no limit, or what the profile has.
+        profile: A model: "rtx4090", "mi250x", "m1", "a770". It decides name, properties and memory. Default: a common one.
 
     Raises:
         UnknownDevice: No backend answers to `device`.
         BadCount: The backend cannot have that many devices.
         BadSize: `memory` names no number of bytes.
+        UnknownProfile: The backend's file describes no such model.
         CannotRehearse: The backend has no virtual device.
     """
     name, colon, suffix = str(device).partition(":")
@@ -258,4 +269,9 @@ def rehearse(device: str | torch.device, count: int | None = None, memory: str |
     nbytes = units.parse_bytes(memory) if isinstance(memory, str) else memory
     if nbytes is not None and nbytes <= 0:
         raise BadSize(memory, "a device has more than that")
-    return Rehearsal(backend, count=count, memory=nbytes, index=index)
+    profiles = {} if backend.virtual is None else backend.virtual.profiles
+    if profile is not None and profile not in profiles:
+        raise UnknownProfile(profile, backend.name, profiles)
+    if profile is not None and nbytes is None:
+        nbytes = profiles[profile].total_memory
+    return Rehearsal(backend, count=count, memory=nbytes, index=index, profile=profile)

@@ -21,6 +21,7 @@ from wherry.rehearse.records import (
     HOST,
     PINNED,
     UNMARKED,
+    block_nbytes,
     float_beside,
     mark,
     mark_all,
@@ -110,10 +111,8 @@ def _destination(mode: Mode, name: str, device: torch.device | None, *, explicit
     if name == "aten::_to_copy" and mode.target is not None:
         target, mode.target = mode.target, None
         return target
-    if device is None:
-        if origin is not None:
-            return origin
-        return HOST if explicit else FLOATING
+    if device is None:  # options without a device mean the host; those of a tensor always name one
+        return HOST if origin is None else origin
     if device.type != "cpu":
         return mode.session.resolve(device)
     if explicit:
@@ -184,7 +183,7 @@ def resize_(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[st
     record = storage._wherry_record
     if record is UNMARKED:
         mark(storage, here)
-    elif record[0].index is not None and record[3] != storage.nbytes():
+    elif record[0].index is not None and record[3] != block_nbytes(storage):
         write(storage, *record[:3])
     return out
 
@@ -280,6 +279,14 @@ _SCALARS_ON_HOST = frozenset(
 _TORCHS_OWN = frozenset({"aten", "prim", "prims", "c10d", "_c10d_functional", "_c10d_functional_autograd", "quantized", "sparse", "mkldnn", "mkldnn_prepacked", "rngprims", "onednn", "profiler", "inductor", "_quantized", "static_runtime", "symm_mem", "_dtensor", "fsdp"})
 """Namespaces whose ops have kernels in C++ that a rehearsal may run as they are."""
 
+def lengths_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`_pad_packed_sequence` returns its `lengths` on the host whatever the input (PackedSequence.cpp)."""
+    padded, lengths = func._op(*args, **kwargs)
+    mark_all(padded, residence(args[0]))
+    mark_all(lengths, HOST)
+    return padded, lengths
+
+
 _BY_NAME: dict[str, Special] = {
     "copy_": copy_,
     "_linalg_svd": singular_values,
@@ -291,4 +298,5 @@ _BY_NAME: dict[str, Special] = {
     "resize_": resize_,
     "set_": resize_,
     "_pack_padded_sequence": batch_sizes_on_host,
+    "_pad_packed_sequence": lengths_on_host,
 }

@@ -10,6 +10,7 @@ thread in none. What is data rather than a function (`torch.version.hip`) follow
     accelerators  torch.cuda, torch.xpu, torch.mps, torch.accelerator, torch.backends
     streams       the Stream and Event classes of a virtual device
     gradients     what autograd checks about devices
+    exchange      DLPack, DataParallel
     composites    what C++ composites check before their first op
     training      autocast, GradScaler, torch.compile
     processes     threads, process groups
@@ -30,6 +31,7 @@ from wherry.rehearse.impersonate import (
     accelerators,
     composites,
     constructors,
+    exchange,
     gradients,
     imports,
     processes,
@@ -39,7 +41,7 @@ from wherry.rehearse.impersonate import (
 )
 from wherry.rehearse.impersonate.patches import MISSING, Patch, replace, restore
 
-_PARTS = (tensor, storages, constructors, gradients, composites, accelerators, training, processes)
+_PARTS = (tensor, storages, constructors, gradients, composites, exchange, accelerators, training, processes)
 
 _lock = threading.RLock()
 _users: list[Backend] = []
@@ -105,9 +107,15 @@ def _apply_constants() -> None:
     _constants_before.clear()
     if not _users or _users[-1].virtual is None:
         return
-    for dotted, value in _users[-1].virtual.constants.items():
+    backend = _users[-1]
+    constants = dict(backend.virtual.constants)
+    if backend.namespace is not None:
+        constants[f"{backend.namespace}._initialized"] = True  # checkpoint asks it before it saves the device's generator
+    for dotted, value in constants.items():
         path, _, name = dotted.rpartition(".")
         owner = _module(path)
+        if name.startswith("_") and not hasattr(owner, name):
+            continue
         _constants_before[owner, name] = vars(owner).get(name, MISSING)
         setattr(owner, name, value)
 

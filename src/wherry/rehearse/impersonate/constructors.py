@@ -219,6 +219,8 @@ def _parse_to(original: Any) -> Any:
                 args = (mode.session.resolve(args[0], moving=True).device, *args[1:])
             elif args and isinstance(args[0], Tensor):  # C++ would read its real device
                 args = (args[0].device, args[0].dtype, *args[1:])
+            elif isinstance(like := kwargs.get("tensor"), Tensor):
+                kwargs = {**{k: v for k, v in kwargs.items() if k != "tensor"}, "device": like.device, "dtype": like.dtype}
         return original(*args, **kwargs)
 
     return stand_in

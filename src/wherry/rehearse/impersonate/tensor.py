@@ -8,6 +8,7 @@ cannot know (to it both ends are on the CPU), so a hook on the node carries it t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Iterator
@@ -15,11 +16,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import UninitializedTensorMixin
 
+from wherry.dispatch import without_functions
 from wherry.rehearse.absence import absent, is_foreign
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.mode import Mode
-from wherry.rehearse.records import FLOATING, HOST, PINNED, haven, mark_all, move_record, residence, write
+from wherry.rehearse.records import FLOATING, HOST, PINNED, haven, mark_all, move_record, residence, storage_of, write
 from wherry.rehearse.surface import thread
 from wherry.rehearse.wording import not_convertible_to_numpy, type_name
 from wherry.storage import Place
@@ -42,7 +45,9 @@ def relocate(mode: Mode, tensor: Tensor, place: Place, *args: Any, **kwargs: Any
     kwargs["copy"] = True
     mode.target = place
     try:
-        out = _to(tensor, None, *args, **kwargs)
+        # An uninitialized parameter allows some methods by their identity, which a stand-in does not have.
+        with without_functions() if isinstance(tensor, UninitializedTensorMixin) else contextlib.nullcontext():
+            out = _to(tensor, None, *args, **kwargs)
     finally:
         unseen, mode.target = mode.target is place, None
     if unseen:  # no mode was listening: inside an op of a wrapper subclass, or with modes disabled
@@ -56,7 +61,7 @@ def relocate(mode: Mode, tensor: Tensor, place: Place, *args: Any, **kwargs: Any
 
 def _write_place(tensor: Tensor, place: Place) -> None:
     try:
-        storage = tensor.untyped_storage()
+        storage = storage_of(tensor)
     except NotImplementedError:
         mark_all(tensor, place)
         return
@@ -116,6 +121,39 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 def _is_meta(device: object) -> bool:
     return device == "meta" or (isinstance(device, torch.device) and device.type == "meta")
+
+
+_copy, _set_item = _Base.copy_, _Base.__setitem__
+
+
+def copy_(self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
+    """Tensor.copy_: the gradient of the source goes back to where it is."""
+    out = _copy(self, other, non_blocking)
+    _return_gradient(self, other)
+    return out
+
+
+def set_item(self: Tensor, index: Any, value: Any) -> None:
+    """`x[i] = v`, which copies."""
+    _set_item(self, index, value)
+    _return_gradient(self, value)
+
+
+def _return_gradient(target: Tensor, source: Any) -> None:
+    mode = thread.mode
+    if mode is None or not isinstance(source, Tensor) or not source.requires_grad:
+        return
+    node, place = target.grad_fn, settled(mode, source)
+    if node is not None and settled(mode, target) is not place:
+        node.register_hook(functools.partial(_carry_source_back, place))
+
+
+def _carry_source_back(source: Place, gradients: tuple[Tensor | None, ...], outputs: Any) -> Any:
+    """The hook on a copy's node, whose second gradient is that of the source."""
+    if len(gradients) < 2:
+        return None
+    carried = _carry_back(source, gradients[1:2], outputs)
+    return None if carried is None else (gradients[0], *carried, *gradients[2:])
 
 
 def _moving_method(device_type: str) -> Any:
@@ -293,6 +331,8 @@ def patches() -> Iterator[Patch]:
         ("cpu", cpu),
         ("type_as", type_as),
         ("get_device", get_device),
+        ("copy_", copy_),
+        ("__setitem__", set_item),
         ("numpy", numpy),
         ("tolist", tolist),
         ("pin_memory", pin_memory),
