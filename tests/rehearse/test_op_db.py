@@ -9,6 +9,7 @@ takes 40 seconds a device on one core.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,9 @@ NOT_REPRODUCIBLE = ("linalg_lstsq", "linalg_lstsq_grad_oriented")
 EXCEPTIONS = OTHER_KERNEL + NOT_REPRODUCIBLE
 """Every exception; each has a test that shows its reason. At most five."""
 
-UNDEFINED_VALUES = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
+UNDEFINED_VALUES = frozenset(
+    ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+)
 """Entries that return memory as they find it: shape, strides, dtype and device are all they promise."""
 
 ENTRIES = {op.formatted_name: op for op in op_db if op.supports_dtype(torch.float32, "cpu")}
@@ -97,9 +100,10 @@ class Sample:
         return any(isinstance(leaf, Tensor | torch.device) for leaf in leaves) or any(map(self.asks_for, DEVICES))
 
 
-def samples_of(entry: Any, device: str) -> list[Sample]:
+def samples_of(entry: Any, device: str, *, requires_grad: bool = False) -> list[Sample]:
     torch.manual_seed(0)
-    return [Sample((s.input, *s.args), s.kwargs) for s in entry.sample_inputs(device, torch.float32)]
+    inputs = entry.sample_inputs(device, torch.float32, requires_grad=requires_grad)
+    return [Sample((s.input, *s.args), s.kwargs) for s in inputs]
 
 
 def outcome(function: Callable[..., Any], sample: Sample) -> Any:
@@ -138,7 +142,7 @@ def same_values(got: Any, wanted: Any, *, defined: bool = True) -> bool:
 
 def same_leaf(got: Any, wanted: Any, *, defined: bool) -> bool:
     if not isinstance(got, Tensor):
-        return type(got) is type(wanted) and (got == wanted or (got != got and wanted != wanted))
+        return type(got) is type(wanted) and (got == wanted or (is_nan(got) and is_nan(wanted)))
     if (got.layout, got.dtype, got.is_nested) != (wanted.layout, wanted.dtype, wanted.is_nested):
         return False
     if not got.is_nested and got.shape != wanted.shape:
@@ -150,9 +154,17 @@ def same_leaf(got: Any, wanted: Any, *, defined: bool) -> bool:
     return got.layout == torch.strided and not got.is_nested and torch.equal(*map(without_nan_payload, (got, wanted)))
 
 
+def is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
 def without_nan_payload(tensor: Tensor) -> Tensor:
     real = torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()
-    return bits(torch.where(real.isnan(), torch.full_like(real, float("nan")), real)) if real.is_floating_point() else bits(real)
+    return (
+        bits(torch.where(real.isnan(), torch.full_like(real, float("nan")), real))
+        if real.is_floating_point()
+        else bits(real)
+    )
 
 
 def disagreements(function: Callable[..., Any], samples: list[Sample], name: str, device: str) -> Iterator[str]:
@@ -163,7 +175,9 @@ def disagreements(function: Callable[..., Any], samples: list[Sample], name: str
     with rehearse(device) as rehearsal:
         got_of = [outcome(function, sample) for sample in samples]
         elsewhere_of = [{str(t.device) for t in tensors(got)} - {rehearsal.device} for got in got_of]
-    for number, (sample, wanted, got, elsewhere) in enumerate(zip(samples, wanted_of, got_of, elsewhere_of, strict=True)):
+    for number, (sample, wanted, got, elsewhere) in enumerate(
+        zip(samples, wanted_of, got_of, elsewhere_of, strict=True)
+    ):
         if isinstance(wanted, type) or isinstance(got, type):
             if got is not wanted:
                 yield f"sample {number}: {got!r} instead of {wanted!r}"
@@ -174,9 +188,9 @@ def disagreements(function: Callable[..., Any], samples: list[Sample], name: str
             yield f"sample {number}: other values"
 
 
-def made_on(entry: Any, device: str) -> list[Sample]:
+def made_on(entry: Any, device: str, *, requires_grad: bool = False) -> list[Sample]:
     with rehearse(device) as rehearsal:
-        return samples_of(entry, rehearsal.device)
+        return samples_of(entry, rehearsal.device, requires_grad=requires_grad)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -223,6 +237,51 @@ def test_plain_cpu_does_not_give_the_same_bits_twice(name: str) -> None:
         return same_values([outcome(entry, sample.on_the_cpu({})) for sample in samples], first)
 
     assert not all(again() for _ in range(50))
+
+
+# Gradients
+
+
+OTHER_BACKWARD = ("prod", "masked_prod", "linalg_eig")
+"""Entries whose gradients differ while any dispatch mode listens, again by `isTensorSubclassLike`: prod's backward takes
+the way for zeros, eig's does not check the gauge (torch/csrc/autograd/FunctionsManual.cpp).
+"""
+
+
+def gradients_of(entry: Callable[..., Any]) -> Callable[..., Any]:
+    """The function from arguments to the gradients of everything that requires one."""
+
+    def gradients(*args: Any, **kwargs: Any) -> list[Tensor | None] | None:
+        inputs = [t for t in tensors((args, kwargs)) if t.requires_grad]
+        outputs = [t for t in tensors(entry(*args, **kwargs)) if t.requires_grad]
+        if not inputs or not outputs:
+            return None
+        return list(torch.autograd.grad(outputs, inputs, [torch.ones_like(t) for t in outputs], allow_unused=True))
+
+    return gradients
+
+
+DIFFERENTIABLE = [name for name, op in ENTRIES.items() if op.supports_autograd]
+
+
+@pytest.mark.parametrize("name", [name for name in DIFFERENTIABLE if name not in (*OTHER_BACKWARD, *NOT_REPRODUCIBLE)])
+def test_gradients_agree_with_the_cpu_and_stay_on_the_device(name: str) -> None:
+    samples = made_on(ENTRIES[name], "cuda", requires_grad=True)
+
+    assert list(disagreements(gradients_of(ENTRIES[name]), samples, name, "cuda")) == []
+
+
+@pytest.mark.parametrize("name", OTHER_BACKWARD)
+def test_pytorch_takes_another_backward_under_any_mode(name: str) -> None:
+    gradients = gradients_of(ENTRIES[name])
+    samples = made_on(ENTRIES[name], "cuda", requires_grad=True)
+
+    def listened_to(*args: Any, **kwargs: Any) -> Any:
+        with Listening():
+            return gradients(*args, **kwargs)
+
+    assert list(disagreements(gradients, samples, name, "cuda"))  # else it is no exception any more
+    assert list(disagreements(listened_to, samples, name, "cuda")) == []
 
 
 def test_exceptions_are_few_and_known() -> None:

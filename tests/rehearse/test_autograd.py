@@ -1,0 +1,429 @@
+"""Gradients: they reside where their tensors do, and a movement carries them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+
+from wherry.rehearse import rehearse
+
+Context = Any  # of an autograd.Function
+
+
+def place(x: Tensor | None) -> str:
+    assert x is not None
+    return str(x.device)
+
+
+# The way back of a movement
+
+
+MOVES: dict[str, Callable[[Tensor, str], Tensor]] = {
+    "to": lambda x, d: x.to(d),
+    "to and dtype": lambda x, d: x.to(d, torch.float64),
+    "type_as": lambda x, d: x.type_as(torch.zeros(1, device=d)),
+    "copy": lambda x, d: x.to(d, copy=True),
+    "a view of it": lambda x, d: x[None].to(d)[0],
+    "copy_": lambda x, d: torch.zeros(3, device=d).copy_(x),
+    "slice": lambda x, d: sliced(torch.zeros(3, device=d), x),
+}
+
+
+def sliced(target: Tensor, x: Tensor) -> Tensor:
+    target[:] = x
+    return target
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_gradient_of_a_movement_comes_back(name: str, device: str) -> None:
+    x = torch.ones(3, requires_grad=True)
+
+    y = MOVES[name](x, device)
+    (y * torch.full((3,), 2.0, device=device)).sum().backward()
+
+    assert place(x.grad) == "cpu"
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_gradient_goes_to_the_device_when_the_tensor_went_to_the_host(device: str) -> None:
+    x = torch.ones(3, device=device, requires_grad=True)
+
+    (x.cpu() * torch.full((3,), 3.0)).sum().backward()
+
+    assert place(x.grad) == device
+    assert x.grad is not None
+    assert x.grad.tolist() == [3, 3, 3]
+
+
+def test_gradient_travels_there_and_back_again(pair: tuple[str, str]) -> None:
+    x = torch.ones(3, device=pair[0], requires_grad=True)
+
+    (((x * 2).to(pair[1]) * 2).cpu() * 2).to(pair[0]).sum().backward()
+
+    assert place(x.grad) == pair[0]
+    assert x.grad is not None
+    assert x.grad.tolist() == [8, 8, 8]
+
+
+def test_gradient_of_autograd_grad_comes_back(device: str) -> None:
+    x = torch.ones(3, requires_grad=True)
+
+    (gradient,) = torch.autograd.grad(x.to(device).pow(2).sum(), x)
+
+    assert place(gradient) == "cpu"
+    assert gradient.tolist() == [2, 2, 2]
+
+
+def test_moved_tensor_is_no_leaf_and_its_original_is(device: str) -> None:
+    x = torch.ones(3, requires_grad=True)
+    y = x.to(device)
+
+    assert (x.is_leaf, y.is_leaf) == (True, False)
+    assert torch.ones(3, device=device, requires_grad=True).is_leaf
+    assert y.grad_fn is not None
+    assert y.grad_fn.name() == "ToCopyBackward0"
+
+
+def test_retained_gradient_of_a_moved_tensor_is_on_the_device(device: str) -> None:
+    x = torch.ones(3, requires_grad=True)
+    y = x.to(device)
+    y.retain_grad()
+
+    y.sum().backward()
+
+    assert (place(x.grad), place(y.grad)) == ("cpu", device)
+
+
+def test_shared_parameter_gathers_gradients_from_both_sides(device: str) -> None:
+    x = torch.ones(3, requires_grad=True)
+
+    (x.to(device).sum().cpu() + x.sum()).backward()
+
+    assert x.grad is not None
+    assert place(x.grad) == "cpu"
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+# Where gradients are
+
+
+def test_gradients_of_a_model_are_on_the_device(device: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 1)).to(device)
+
+    model(torch.ones(2, 3, device=device)).sum().backward()
+
+    assert {place(p.grad) for p in model.parameters()} == {device}
+
+
+def test_seed_gradient_of_another_device_is_refused(device: str) -> None:
+    y = torch.ones(3, device=device, requires_grad=True) * 2
+
+    with pytest.raises(RuntimeError):
+        y.backward(torch.ones(3))
+    y.backward(torch.ones(3, device=device))
+
+
+def test_second_derivative_is_on_the_device(device: str) -> None:
+    x = torch.full((3,), 2.0, requires_grad=True)
+
+    (first,) = torch.autograd.grad(x.to(device).pow(3).sum().cpu(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.to(device).sum(), x)
+
+    assert place(second) == "cpu"
+    assert second.tolist() == [12, 12, 12]
+
+
+def test_second_derivative_within_the_device(device: str) -> None:
+    x = torch.full((3,), 2.0, device=device, requires_grad=True)
+
+    (first,) = torch.autograd.grad(x.pow(3).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+
+    assert (place(first), place(second)) == (device, device)
+    assert second.tolist() == [12, 12, 12]
+
+
+def test_accumulated_gradients_stay_on_the_device(device: str) -> None:
+    p = nn.Parameter(torch.ones(3, device=device))
+
+    for _ in range(2):
+        (p * 2).sum().backward()
+
+    assert p.grad is not None
+    assert place(p.grad) == device
+    assert p.grad.tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("use", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_grad_modes_keep_the_device(use: Callable[[], Any], device: str) -> None:
+    with use():
+        assert place(torch.ones(3, device=device) * 2) == device
+
+
+# Hooks
+
+
+def test_hook_of_a_tensor_sees_the_device(device: str) -> None:
+    seen: list[str] = []
+    x = torch.ones(3, device=device, requires_grad=True)
+    x.register_hook(lambda g: seen.append(place(g)))
+
+    (x * 2).sum().backward()
+
+    assert seen == [device]
+
+
+def test_hooks_on_both_ends_of_a_movement_see_their_own_device(device: str) -> None:
+    seen: list[str] = []
+    x = torch.ones(3, requires_grad=True)
+    y = x.to(device)
+    x.register_hook(lambda g: seen.append(place(g)))
+    y.register_hook(lambda g: seen.append(place(g)))
+
+    (y * 2).sum().backward()
+
+    assert seen == [device, "cpu"]
+
+
+def test_hook_after_accumulation_sees_the_device(device: str) -> None:
+    seen: list[str] = []
+    p = nn.Parameter(torch.ones(3, device=device))
+    p.register_post_accumulate_grad_hook(lambda q: seen.append(place(q.grad)))
+
+    p.sum().backward()
+
+    assert seen == [device]
+
+
+def test_hooks_of_a_module_see_the_device(device: str) -> None:
+    seen: list[str] = []
+    layer = nn.Linear(2, 2).to(device)
+    layer.register_forward_hook(lambda m, i, o: seen.append(place(o)))
+    layer.register_forward_pre_hook(lambda m, i: seen.append(place(i[0])))
+    layer.register_full_backward_hook(lambda m, i, o: seen.append(place(o[0])))
+
+    layer(torch.ones(1, 2, device=device, requires_grad=True)).sum().backward()
+
+    assert seen == [device] * 3
+
+
+def test_hook_that_answers_from_the_host_is_refused(device: str) -> None:
+    x = torch.ones(3, device=device, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda g: g.cpu())
+
+    with pytest.raises(RuntimeError):
+        y.sum().backward()
+
+
+def test_saved_tensors_go_through_hooks_to_the_host_and_back(device: str) -> None:
+    packed: list[str] = []
+
+    def pack(x: Tensor) -> tuple[torch.device, Tensor]:
+        packed.append(place(x))
+        return x.device, x.cpu()
+
+    def unpack(kept: tuple[torch.device, Tensor]) -> Tensor:
+        return kept[1].to(kept[0])
+
+    x = torch.full((3,), 2.0, device=device, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        y = x.pow(2).sum()
+    y.backward()
+
+    assert x.grad is not None
+    assert set(packed) == {device}
+    assert (place(x.grad), x.grad.tolist()) == (device, [4, 4, 4])
+
+
+def test_saved_tensors_may_be_kept_on_the_host(device: str) -> None:
+    x = torch.full((3,), 2.0, device=device, requires_grad=True)
+
+    with torch.autograd.graph.save_on_cpu():
+        y = x.pow(2).sum()
+    y.backward()
+
+    assert x.grad is not None
+    assert (place(x.grad), x.grad.tolist()) == (device, [4, 4, 4])
+
+
+# Functions of one's own
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Context, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.seen = place(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Context, *gradients: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        assert ctx.seen == place(x) == place(gradients[0])
+        return gradients[0] * 2
+
+
+class DoubleApart(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, *gradients: Tensor) -> Tensor:
+        return gradients[0] * 2
+
+
+@pytest.mark.parametrize("function", [Double, DoubleApart])
+def test_function_of_the_programs_own_sees_the_device(function: type[torch.autograd.Function], device: str) -> None:
+    x = torch.ones(3, device=device, requires_grad=True)
+
+    y = function.apply(x)
+    y.sum().backward()
+
+    assert x.grad is not None
+    assert (place(y), place(x.grad)) == (device, device)
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_function_whose_backward_strays_is_refused(device: str) -> None:
+    class Strays(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Context, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Context, *gradients: Tensor) -> Tensor:
+            return torch.ones(3)
+
+    x = torch.ones(3, device=device, requires_grad=True)
+
+    with pytest.raises(RuntimeError):
+        (Strays.apply(x * 1)).sum().backward()
+
+
+# Function transforms
+
+
+def cube(x: Tensor) -> Tensor:
+    return (x**3).sum()
+
+
+TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "grad": torch.func.grad(cube),
+    "grad of grad": torch.func.grad(lambda x: torch.func.grad(cube)(x).sum()),
+    "vmap": torch.func.vmap(lambda x: x * 2),
+    "vmap of grad": torch.func.vmap(torch.func.grad(lambda x: x**3)),
+    "vmap that makes a tensor": torch.func.vmap(lambda x: x + torch.ones(x.shape, device=x.device)),
+    "vmap of zeros_like": torch.func.vmap(lambda x: x + torch.zeros_like(x)),
+    "jacrev": torch.func.jacrev(lambda x: x**2),
+    "jacfwd": torch.func.jacfwd(lambda x: x**2),
+    "hessian": torch.func.hessian(cube),
+    "jvp": lambda x: torch.func.jvp(cube, (x,), (torch.ones_like(x),))[1],
+    "vjp": lambda x: torch.func.vjp(cube, x)[1](torch.ones((), device=x.device))[0],
+    "functionalize": torch.func.functionalize(lambda x: x.clone().add_(1)),
+    "linearize": lambda x: torch.func.linearize(cube, x)[1](torch.ones_like(x)),
+    "jacobian": lambda x: torch.autograd.functional.jacobian(lambda y: y**2, x),
+    "vmap over a function of its own": torch.func.vmap(DoubleApart.apply),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # forward mode scripts its formulas on first use
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")  # linearize traces
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transform_keeps_device_and_values(name: str, device: str) -> None:
+    x = torch.arange(3.0)
+
+    result = TRANSFORMS[name](x.to(device))
+
+    assert place(result) == device
+    assert torch.equal(result.cpu(), TRANSFORMS[name](x))
+
+
+def test_stray_inside_a_transform_is_refused(device: str) -> None:
+    table = torch.ones(3)
+
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.func.vmap(lambda x: x + table)(torch.zeros(2, 3, device=device))
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.func.grad(lambda x: (x * table).sum())(torch.zeros(3, device=device))
+
+
+def test_functional_call_uses_the_parameters_it_is_given(device: str) -> None:
+    model = nn.Linear(2, 1)
+    state = {k: v.to(device) for k, v in model.state_dict().items()}
+
+    assert place(torch.func.functional_call(model, state, (torch.ones(1, 2, device=device),))) == device
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.func.functional_call(model, state, (torch.ones(1, 2),))
+
+
+# Memory for time
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint_recomputes_on_the_device(reentrant: bool, device: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).to(device)
+    x = torch.ones(2, 3, device=device, requires_grad=True)
+
+    torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant).sum().backward()
+
+    assert {place(p.grad) for p in model.parameters()} | {place(x.grad)} == {device}
+
+
+@pytest.mark.parametrize("name", ["cuda", "rocm", "xpu"])  # of a Mac, torch.utils.checkpoint keeps no generator state
+def test_checkpoint_draws_the_same_numbers_again(name: str) -> None:
+    seen: list[Tensor] = []
+
+    def noisy(x: Tensor) -> Tensor:
+        seen.append(torch.rand(4, device=x.device))
+        return x * seen[-1]
+
+    with rehearse(name) as rehearsal:
+        x = torch.ones(4, device=rehearsal.device, requires_grad=True)
+        torch.utils.checkpoint.checkpoint(noisy, x, use_reentrant=False).sum().backward()
+
+        assert len(seen) == 2
+        assert torch.equal(*seen)
+        assert x.grad is not None
+        assert torch.equal(x.grad, seen[0])
+
+
+def test_backward_in_another_thread_sees_the_device(device: str) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    x = torch.ones(3, requires_grad=True)
+    y = x.to(device).sum()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(y.backward).result()
+
+    assert place(x.grad) == "cpu"
+
+
+def test_anomaly_mode_works(device: str) -> None:
+    x = torch.ones(3, requires_grad=True)
+
+    with pytest.warns(UserWarning, match="Anomaly Detection"), torch.autograd.detect_anomaly():
+        x.to(device).sum().backward()
+
+    assert place(x.grad) == "cpu"
+
+
+def test_gradcheck_passes_on_the_device(device: str) -> None:
+    dtype = torch.float64
+
+    assert torch.autograd.gradcheck(torch.sin, torch.randn(3, dtype=dtype, device=device, requires_grad=True))
+    assert torch.autograd.gradcheck(lambda x: x.to(device).sin(), torch.randn(3, dtype=dtype, requires_grad=True))
