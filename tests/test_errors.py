@@ -20,6 +20,7 @@ from wherry.errors import (
     TorchMissing,
     UnknownDevice,
     UnknownDtype,
+    UnknownProfile,
     WherryError,
 )
 
@@ -68,6 +69,12 @@ EXAMPLES = [
         'LOCAL_RANK is "one", which is no rank. torchrun sets it to 0, 1, ...; '
         "unset it if no launcher started this process.",
     ),
+    (
+        UnknownProfile("rtx490", "cuda", ["rtx4090", "t4"]),
+        ValueError,
+        '"rtx490" is no profile of cuda. Did you mean "rtx4090"? Known are rtx4090, t4.',
+    ),
+    (UnknownProfile("m1", "cpu", []), ValueError, '"m1" is no profile of cpu, which has none. Leave the profile out.'),
     (UnknownDtype("flot64", ["float64", "int8"]), ValueError, '"flot64" is no dtype of torch. Did you mean "float64"?'),
     (
         DeviceAbsent("cuda", "torch 2.13.0+cpu is built without CUDA"),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         TorchMissing,
         UnknownDevice,
         UnknownDtype,
+        UnknownProfile,
         WherryError,
     )
     from wherry.pick import Choice, pick
@@ -59,6 +60,7 @@ __all__ = [
     "TorchMissing",
     "UnknownDevice",
     "UnknownDtype",
+    "UnknownProfile",
     "WherryError",
     "pick",
     "rehearse",

@@ -6,6 +6,7 @@
     +-- BadSize            (ValueError)         a text that names no number of bytes
     +-- BadRank            (ValueError)         a launcher's variable that holds no rank
     +-- UnknownDtype       (ValueError)         a text that names no dtype
+    +-- UnknownProfile     (ValueError)         a model of device that a backend's file does not describe
     +-- DeviceAbsent       (RuntimeError)       the device is known, but not usable in this process
     +-- NoSuitableDevice   (RuntimeError)       devices are here, none of them meets what was asked for
     +-- CannotRehearse     (RuntimeError)       this backend or torch cannot be rehearsed
@@ -205,6 +206,29 @@ class NoSuitableDevice(WherryError, RuntimeError):
     def __str__(self) -> str:
         reasons = "; ".join(f"{device}: {reason}" for device, reason in self.passed_over)
         return f"No device here has {' and '.join(self.wanted)}. Passed over: {reasons}."
+
+
+class UnknownProfile(WherryError, ValueError):
+    """No model of device of that name is known.
+
+    Attributes:
+        given: The name.
+        device: Whose models were looked through.
+        known: Their names.
+        nearest: The one it most resembles, or None.
+    """
+
+    def __init__(self, given: str, device: str, known: Iterable[str]) -> None:
+        self.given = given
+        self.device = device
+        self.known = tuple(known)
+        self.nearest = nearest(given, self.known)
+
+    def __str__(self) -> str:
+        if not self.known:
+            return f'"{self.given}" is no profile of {self.device}, which has none. Leave the profile out.'
+        guess = f' Did you mean "{self.nearest}"?' if self.nearest else ""
+        return f'"{self.given}" is no profile of {self.device}.{guess} Known are {", ".join(self.known)}.'
 
 
 class CannotRehearse(WherryError, RuntimeError):

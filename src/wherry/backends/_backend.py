@@ -95,6 +95,31 @@ class Wording:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """One model of device, by which a rehearsal can be more particular than by its backend."""
+
+    name: str  # as the device itself says it
+    total_memory: int  # bytes
+    # Fields of get_device_properties(), where they differ from those of `VirtualDevice.properties`.
+    properties: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorSizes:
+    """In what sizes a device's caching allocator works, in bytes. The defaults are those of CUDA, ROCm and XPU.
+
+    Source: c10/core/AllocatorConfig.h and c10/cuda/CUDACachingAllocator.cpp (torch 2.13).
+    """
+
+    block: int = 512  # kMinBlockSize: requests are rounded up to a multiple of it
+    small: int = 1 << 20  # kSmallSize: up to this they share small segments
+    small_segment: int = 2 << 20  # kSmallBuffer
+    large: int = 10 << 20  # kMinLargeAlloc: below this they share large segments
+    large_segment: int = 20 << 20  # kLargeBuffer
+    segment_multiple: int = 2 << 20  # kRoundLarge: from there on each has its own, of a multiple of this
+
+
+@dataclass(frozen=True, slots=True)
 class VirtualDevice:
     """What one rehearsed device says of itself, taken from a common real one (its source beside it)."""
 
@@ -105,6 +130,25 @@ class VirtualDevice:
     constants: Mapping[str, object] = field(default_factory=dict[str, object])
     # Fields of get_device_properties().
     properties: Mapping[str, object] = field(default_factory=dict[str, object])
+    # Other models, by the short names users type: "rtx4090".
+    profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])
+    # What torch was built for: get_arch_list().
+    architectures: tuple[str, ...] = ()
+    # Versions of the libraries behind it, as torch gives them: "cudnn" -> 92000, "nccl" -> (2, 29, 7).
+    libraries: Mapping[str, object] = field(default_factory=dict[str, object])
+    allocator: AllocatorSizes = field(default_factory=AllocatorSizes)
+    highest_priority: int = 0  # of a stream; 0 is the lowest
+
+    def profile(self, name: str | None) -> Profile:
+        """A model by its short name, with all its properties; None is the usual one.
+
+        Raises:
+            KeyError: there is no such model.
+        """
+        if name is None:
+            return Profile(self.name, self.total_memory, self.properties)
+        found = self.profiles[name]
+        return Profile(found.name, found.total_memory, {**self.properties, **found.properties})
 
 
 @dataclass(frozen=True, slots=True)

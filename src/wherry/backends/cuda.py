@@ -21,13 +21,70 @@ from wherry.backends._backend import (
     Maturity,
     Memory,
     Presence,
+    Profile,
     Quirk,
     State,
     VirtualDevice,
     Wording,
     why_unusable,
 )
-from wherry.units import KIB, MIB
+from wherry.units import GIB, KIB, MIB
+
+
+def _capability(*, threads: int, shared: int, optin: int) -> dict[str, object]:
+    """Fields of get_device_properties() that follow from the compute capability; shared memory in KiB."""
+    return {
+        "max_threads_per_multi_processor": threads,
+        "regs_per_multiprocessor": 65536,
+        "shared_memory_per_block": 48 * KIB,
+        "shared_memory_per_block_optin": optin * KIB,
+        "shared_memory_per_multiprocessor": shared * KIB,
+    }
+
+
+def _gpu(
+    name: str, memory: int, capability: tuple[int, int], *, sms: int, l2: int, clock: int, memory_clock: int, bus: int
+) -> Profile:
+    """A model of GPU; L2 in MiB, clocks in MHz, the bus in bits."""
+    properties: dict[str, object] = {
+        "major": capability[0],
+        "minor": capability[1],
+        "multi_processor_count": sms,
+        "L2_cache_size": l2 * MIB,
+        "clock_rate": clock * 1000,  # kHz
+        "memory_clock_rate": memory_clock * 1000,  # kHz
+        "memory_bus_width": bus,
+        "gcnArchName": name,
+    }
+    return Profile(name, memory, {**_PER_CAPABILITY[capability], **properties})
+
+
+# What a multiprocessor of each compute capability holds: the table "Technical Specifications per Compute Capability" of
+# https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities
+_PER_CAPABILITY: dict[tuple[int, int], dict[str, object]] = {
+    (7, 5): _capability(threads=1024, shared=64, optin=64),
+    (8, 0): _capability(threads=2048, shared=164, optin=163),
+    (8, 6): _capability(threads=1536, shared=100, optin=99),
+    (8, 9): _capability(threads=1536, shared=100, optin=99),
+    (9, 0): _capability(threads=2048, shared=228, optin=227),
+}
+
+# Common GPUs by short name. Multiprocessors, L2, bus and clocks are those of the product's data sheet or architecture white
+# paper (https://www.nvidia.com/en-us/data-center/ , https://www.nvidia.com/en-us/geforce/). Memory: as a device printed it where a
+# link stands beside it; else the board's, of which a driver keeps some hundred MiB.
+_PROFILES = {
+    "rtx3060": _gpu("NVIDIA GeForce RTX 3060", 12 * GIB, (8, 6), sms=28, l2=3, clock=1777, memory_clock=7501, bus=192),
+    "rtx3090": _gpu("NVIDIA GeForce RTX 3090", 24 * GIB, (8, 6), sms=82, l2=6, clock=1695, memory_clock=9751, bus=384),
+    "rtx4090": _gpu("NVIDIA GeForce RTX 4090", 24563 * MIB, (8, 9), sms=128, l2=72, clock=2520, memory_clock=10501, bus=384),
+    # https://github.com/bottlerocket-os/bottlerocket/pull/3798 (deviceQuery)
+    "t4": _gpu("Tesla T4", 15_655_829_504, (7, 5), sms=40, l2=4, clock=1590, memory_clock=5001, bus=256),
+    "l4": _gpu("NVIDIA L4", 24 * GIB, (8, 9), sms=58, l2=48, clock=2040, memory_clock=6251, bus=192),
+    # https://github.com/bottlerocket-os/bottlerocket/pull/3873 (deviceQuery)
+    "a100-40gb": _gpu("NVIDIA A100-SXM4-40GB", 42_298_834_944, (8, 0), sms=108, l2=40, clock=1410, memory_clock=1215, bus=5120),
+    "a100-80gb": _gpu("NVIDIA A100-SXM4-80GB", 80 * GIB, (8, 0), sms=108, l2=40, clock=1410, memory_clock=1593, bus=5120),
+    "h100": _gpu("NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0), sms=132, l2=50, clock=1980, memory_clock=2619, bus=5120),
+    "h200": _gpu("NVIDIA H200", 141 * GIB, (9, 0), sms=132, l2=60, clock=1980, memory_clock=3201, bus=6144),
+}
 
 
 class Cuda(Backend):
@@ -76,10 +133,16 @@ class Cuda(Backend):
     virtual = VirtualDevice(
         name="NVIDIA GeForce RTX 4090",
         total_memory=24563 * MIB,
+        profiles=_PROFILES,
+        highest_priority=-3,
+        # The default wheel of torch 2.13 (torch.cuda.get_arch_list, torch._C._cudnn.getVersionInt, ...).
+        architectures=("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
+        libraries={"cudnn": 92000, "nccl": (2, 29, 7), "cusparselt": 801},
         max_count=16,  # as many as any one machine is sold with; torch itself stops at 120 (c10/cuda/CUDAMacros.h)
         constants={
             "torch.version.cuda": "13.0",  # of the default wheels of torch 2.13
             "torch.version.hip": None,
+            "torch.cuda.has_magma": True,
             "torch.version.xpu": None,
         },
         properties={

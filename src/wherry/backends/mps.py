@@ -9,17 +9,30 @@ from __future__ import annotations
 from wherry.backends._backend import (
     FLOATS,
     INTEGERS,
+    AllocatorSizes,
     Backend,
     Capabilities,
     Maturity,
     Memory,
     Presence,
+    Profile,
     Quirk,
     State,
     VirtualDevice,
     Wording,
 )
-from wherry.units import KIB
+from wherry.units import KIB, MIB
+
+
+# Common chips by short name, in the size of memory each is often sold with. Memory is what the GPU may use of it, MTLDevice's
+# recommendedMaxWorkingSetSize: https://github.com/ise-uiuc/magicoder/issues/19 (16 GiB), https://github.com/ggml-org/llama.cpp/issues/1870
+# (64 GiB). Cores: https://support.apple.com/en-us/docs/mac
+_PROFILES = {
+    "m1": Profile("Apple M1", 11_453_246_122, {"core_count": 8}),
+    "m2": Profile("Apple M2", 11_453_246_122, {"core_count": 10}),
+    "m3max": Profile("Apple M3 Max", 49152 * MIB, {"core_count": 40}),
+    "m4pro": Profile("Apple M4 Pro", 18_622_720 * KIB),
+}
 
 
 class Mps(Backend):
@@ -79,9 +92,11 @@ class Mps(Backend):
             "torch.version.cuda": None,
             "torch.version.hip": None,
             "torch.version.xpu": None,
-            "torch.backends.mps.get_name": lambda: "Apple M4 Pro",
-            "torch.backends.mps.get_core_count": lambda: 16,
         },
+        properties={"core_count": 16},
+        profiles=_PROFILES,
+        # aten/src/ATen/mps/MPSAllocator.h (torch 2.13): heaps in the place of segments.
+        allocator=AllocatorSizes(small_segment=8 * MIB, large_segment=32 * MIB),
     )
     quirks = (
         Quirk(

@@ -20,13 +20,52 @@ from wherry.backends._backend import (
     Maturity,
     Memory,
     Presence,
+    Profile,
     Quirk,
     State,
     VirtualDevice,
     Wording,
     why_unusable,
 )
-from wherry.units import KIB, MIB
+from wherry.units import GIB, KIB, MIB
+
+
+# Common GPUs by short name. Compute units, memory, bus and caches: https://rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html .
+# What torch makes of them: the links.
+_PROFILES = {
+    # One of the two dies of the module: each is a device of its own.
+    "mi250x": Profile(
+        "AMD Instinct MI250X",
+        64 * GIB,
+        {
+            "major": 9,
+            "minor": 0,
+            "multi_processor_count": 110,
+            "L2_cache_size": 8 * MIB,
+            "clock_rate": 1_700_000,
+            "memory_clock_rate": 1_600_000,
+            "memory_bus_width": 4096,
+            "gcnArchName": "gfx90a:sramecc+:xnack-",
+        },
+    ),
+    "mi300x": Profile("AMD Instinct MI300X", 196592 * MIB),
+    # Compute units are counted in pairs on RDNA. https://github.com/ROCm/legacy-rocm-build/issues/2866 (rocminfo)
+    "rx7900xtx": Profile(
+        "Radeon RX 7900 XTX",
+        24 * GIB,
+        {
+            "major": 11,
+            "minor": 0,
+            "multi_processor_count": 48,
+            "warp_size": 32,
+            "L2_cache_size": 6 * MIB,
+            "clock_rate": 2_371_000,
+            "memory_clock_rate": 1_249_000,
+            "memory_bus_width": 384,
+            "gcnArchName": "gfx1100",
+        },
+    ),
+}
 
 
 class Rocm(Backend):
@@ -75,8 +114,16 @@ class Rocm(Backend):
         name="AMD Instinct MI300X",
         total_memory=196592 * MIB,
         max_count=16,
+        profiles=_PROFILES,
+        highest_priority=-1,  # hipDeviceGetStreamPriorityRange: 1 to -1
+        # What the ROCm 7.1 wheels are built for (PYTORCH_ROCM_ARCH in pytorch/pytorch, .ci/manywheel/build_rocm.sh).
+        architectures=tuple(
+            "gfx900 gfx906 gfx908 gfx90a gfx942 gfx950 gfx1030 gfx1100 gfx1101 gfx1102 gfx1200 gfx1201".split()
+        ),
+        libraries={"cudnn": 3_005_001, "nccl": (2, 27, 7)},  # MIOpen and RCCL under the names of NVIDIA's
         constants={
             "torch.version.cuda": None,
+            "torch.cuda.has_magma": True,
             # Without the hash of the compiler since https://github.com/pytorch/pytorch/pull/168097
             "torch.version.hip": "7.1.25421",
             "torch.version.rocm": "7.1.0",  # the attribute exists since torch 2.10

@@ -18,13 +18,50 @@ from wherry.backends._backend import (
     Maturity,
     Memory,
     Presence,
+    Profile,
     Quirk,
     State,
     VirtualDevice,
     Wording,
     why_unusable,
 )
-from wherry.units import KIB, MIB
+from wherry.units import GIB, KIB, MIB
+
+
+# Common GPUs by short name: https://www.intel.com/content/www/us/en/ark.html . Arc's vector engines are counted as EUs.
+_PROFILES = {
+    "a770": Profile(
+        "Intel(R) Arc(TM) A770 Graphics",
+        16 * GIB,
+        {
+            "device_id": 0x56A0,
+            "max_compute_units": 512,
+            "gpu_eu_count": 512,
+            "gpu_subslice_count": 32,
+            "last_level_cache_size": 16 * MIB,
+            "local_mem_size": 64 * KIB,
+            "max_num_sub_groups": 128,
+            "memory_clock_rate": 2000,
+            "memory_bus_width": 256,
+            "sub_group_sizes": (8, 16, 32),
+            "has_fp64": False,  # https://github.com/intel/torch-xpu-ops/issues/1742
+        },
+    ),
+    "b580": Profile(
+        "Intel(R) Arc(TM) B580 Graphics",
+        12 * GIB,
+        {
+            "device_id": 0xE20B,
+            "max_compute_units": 160,
+            "gpu_eu_count": 160,
+            "gpu_subslice_count": 20,
+            "last_level_cache_size": 18 * MIB,
+            "memory_clock_rate": 2375,
+            "memory_bus_width": 192,
+        },
+    ),
+    "max1550": Profile("Intel(R) Data Center GPU Max 1550", 65520 * MIB),
+}
 
 
 class Xpu(Backend):
@@ -96,8 +133,15 @@ class Xpu(Backend):
             "has_fp64": True,
             "has_atomic64": True,
             "has_bfloat16_conversions": True,
+            "has_subgroup_matrix_multiply_accumulate": True,
+            "has_subgroup_matrix_multiply_accumulate_tensor_float32": True,
+            "has_subgroup_2d_block_io": True,
             "is_integrated_gpu": False,
         },
+        profiles=_PROFILES,
+        highest_priority=-1,  # c10/xpu/XPUStream.h
+        # What the wheels of torch 2.13 are built for ahead of time (TORCH_XPU_ARCH_LIST).
+        architectures=("pvc", "xe-lpg", "ats-m150", "bmg", "arl-h", "lnl-m", "ptl-h", "ptl-u"),
     )
     quirks = (
         Quirk(

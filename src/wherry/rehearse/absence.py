@@ -42,17 +42,28 @@ def is_foreign(session: Rehearsal, device_type: str) -> bool:
     return not built.get(device_type, False)
 
 
-def invalid_ordinal(backend: Backend) -> Exception:
-    """What an index beyond the last device raises (c10/cuda/CUDAException.cpp; the class is from 2.8)."""
+def invalid_ordinal(backend: Backend, index: int | None = None, count: int = 0) -> Exception:
+    """What an index beyond the last device raises (c10/cuda/CUDAException.cpp, c10/xpu/XPUFunctions.h)."""
+    if backend.device_type == "xpu" and index is not None:
+        return RuntimeError(f"The device index is out of range. It must be in [0, {count}), but got {index}.")
     word = "HIP" if backend.name == "rocm" else backend.device_type.upper()
-    text = f"{word} error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"
+    text = f"{word} error: invalid device ordinal\n"
+    if torch_release() < (2, 8):
+        return RuntimeError(
+            f"{text}{word} kernel errors might be asynchronously reported at some other API call, so the stacktrace below might "
+            f"be incorrect.\nFor debugging consider passing {'AMD_SERIALIZE_KERNEL=3' if word == 'HIP' else 'CUDA_LAUNCH_BLOCKING=1'}"
+            f"\nCompile with `TORCH_USE_{word}_DSA` to enable device-side assertions.\n"
+        )
+    text += "GPU device may be out of range, do you have enough GPUs?"
     if torch_release() == (2, 13):
         text += "\nFor more detailed error information, run with CUDA_LOG_FILE=stderr"
-    cls = getattr(torch, "AcceleratorError", RuntimeError)
-    return cls(text) if cls is RuntimeError else _accelerator_error(cls, text)
+    return accelerator_error(text, code=101)  # cudaErrorInvalidDevice
 
 
-def _accelerator_error(cls: type[Exception], text: str) -> Exception:
-    error = cls(text)
-    error.error_code = 101  # type: ignore[attr-defined]  # cudaErrorInvalidDevice
+def accelerator_error(text: str, *, code: int) -> Exception:
+    """An error of the device's runtime; it has a class of its own since 2.8."""
+    if torch_release() < (2, 8):
+        return RuntimeError(text)
+    error = torch.AcceleratorError(text)
+    error.error_code = code
     return error

@@ -134,7 +134,7 @@ class Rehearsal(contextlib.ContextDecorator):
     @current_index.setter
     def current_index(self, index: int) -> None:
         if not 0 <= index < self.count:
-            raise invalid_ordinal(self.backend)
+            raise invalid_ordinal(self.backend, index, self.count)
         self._current.index = index
 
     def resolve(self, device: torch.device | str | int, *, moving: bool = False) -> Place:
@@ -160,7 +160,7 @@ class Rehearsal(contextlib.ContextDecorator):
             raise absent(device.type, moving=moving)
         index = self.current_index if device.index is None else device.index
         if index >= self.count:
-            raise invalid_ordinal(self.backend)
+            raise invalid_ordinal(self.backend, index, self.count)
         return self.places[index]
 
     def pinned(self, place: Place) -> Place:

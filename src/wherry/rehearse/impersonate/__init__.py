@@ -13,7 +13,8 @@ thread in none. What is data rather than a function (`torch.version.hip`) follow
     exchange      DLPack, DataParallel
     composites    what C++ composites check before their first op
     training      autocast, GradScaler, torch.compile
-    processes     threads, process groups
+    processes     threads, forked children
+    distributed   process groups
     imports       modules of torch that are loaded late
 """
 
@@ -31,17 +32,19 @@ from wherry.rehearse.impersonate import (
     accelerators,
     composites,
     constructors,
+    distributed,
     exchange,
     gradients,
     imports,
     processes,
+    refusals,
     storages,
     tensor,
     training,
 )
 from wherry.rehearse.impersonate.patches import MISSING, Patch, replace, restore
 
-_PARTS = (tensor, storages, constructors, gradients, composites, exchange, accelerators, training, processes)
+_PARTS = (tensor, storages, constructors, gradients, composites, exchange, accelerators, training, processes, distributed)
 
 _lock = threading.RLock()
 _users: list[Backend] = []
@@ -74,6 +77,7 @@ def _install() -> None:
         for patch in constructors.captured():
             _undo.append(replace(patch))
         imports.watch()
+        refusals.watch()
     except BaseException:
         _uninstall()
         raise
@@ -81,6 +85,7 @@ def _install() -> None:
 
 def _uninstall() -> None:
     imports.unwatch()
+    refusals.unwatch()
     restore(_undo)
     _undo.clear()
 
