@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS  # every torch.library.custom_op by name; 2.6; test_library
+from torch.overrides import _get_current_function_mode_stack  # set_default_device is one; 2.6; test_modes
 from torch._ops import OpOverload  # type of `func` in every dispatch mode; 2.6; test_modes
 from torch.utils._python_dispatch import (
     TorchDispatchMode,  # sees each op below autograd; 2.6; test_modes
@@ -181,6 +182,11 @@ def parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
             yield getattr(tensor, name)
 
 
+def function_modes() -> list[Any]:
+    """The function modes of this thread, innermost last (2.6; test_modes)."""
+    return list(_get_current_function_mode_stack())
+
+
 def without_functions() -> Any:
     """A context in which no subclass's `__torch_function__` is called (2.6; test_modes)."""
     return _C.DisableTorchFunctionSubclass()
@@ -195,11 +201,8 @@ with _disable_current_modes():
     pass  # its first use imports modules of torch, which must not happen in the middle of a rehearsal
 
 
-def shape_of_result(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-    """How many bytes the tensors that an op returns would take, found on the meta device; None where it cannot tell.
-
-    Tensor arguments are replaced by meta ones of the same size, so nothing is computed or allocated.
-    """
+def _on_meta(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an op on meta copies of its tensors: shapes only, nothing is computed or allocated."""
 
     def to_meta(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -214,8 +217,13 @@ def shape_of_result(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[st
     if any(a.name == "device" for a in overload._schema.arguments):
         meta_kwargs["device"] = torch.device("meta")
         meta_kwargs.pop("pin_memory", None)
+    return overload(*(to_meta(a) for a in args), **meta_kwargs)
+
+
+def shape_of_result(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """How many bytes the tensors that an op returns would take; None where the meta device cannot tell."""
     try:
-        out = overload(*(to_meta(a) for a in args), **meta_kwargs)
+        out = _on_meta(overload, args, kwargs)
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return None  # no meta kernel, or a data-dependent shape
     leaves = out if isinstance(out, list | tuple) else (out,)

@@ -62,11 +62,6 @@ def first_decides(call: Meeting) -> Place:
     return call.first
 
 
-def second_decides(call: Meeting) -> Place:
-    """As `first_decides`, where the first argument is a gradient."""
-    return call.operands[1].place
-
-
 def index(call: Meeting) -> Place:
     """`x[i]`: indices on the host or with x (native/TensorAdvancedIndexing.cpp `make_info`)."""
     source = call.first
@@ -107,6 +102,36 @@ def masked_fill(call: Meeting) -> Place:
     return source
 
 
+def segment_reduce(call: Meeting) -> Place | None:
+    """Lengths, indices and offsets with the data (native/SegmentReduce.cpp)."""
+    for operand in call.operands[1:]:
+        if operand.place is not call.first:
+            raise RuntimeError(
+                f"Expected data.get_device() == {operand.name}_value.get_device() to be true, but got false.  (Could this error "
+                "message be improved?  If so, please report an enhancement request to PyTorch.)"
+            )
+    return None
+
+
+def block_diag(call: Meeting) -> Place:
+    """One device, by its own words (native/TensorShape.cpp)."""
+    for number, operand in enumerate(call.operands):
+        if operand.place is not call.first:
+            raise RuntimeError(
+                "torch.block_diag: input tensors must all be on the same device. Input 0 is on device "
+                f"{call.first.name} and input {number} is on device {operand.place.name}"
+            )
+    return call.first
+
+
+def cholesky_solve(call: Meeting) -> Place:
+    """One device, by its own words (native/LinearAlgebraUtils.h, `linearSolveCheckInputs`)."""
+    b, a = call.operands[0].place, call.operands[1].place
+    if a is not b:
+        raise RuntimeError(f"Expected b and A to be on the same device, but found b on {b.name} and A on {a.name} instead.")
+    return b
+
+
 def mv(call: Meeting) -> Place | None:
     """A vector like `vec` is made, then filled by addmv_, whose check speaks (native/Blas.cpp)."""
     matrix, vector = call.operands[0], call.operands[1]
@@ -125,6 +150,11 @@ def index_fill(call: Meeting) -> Place:
     return source
 
 
+_SWAP = (
+    " However, CPU Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms."
+)
+
+
 def addcmul(call: Meeting) -> Place | None:
     """One 0-dim host tensor, as tensor2 (native/PointwiseOps.cpp, cuda/PointwiseOpsKernel.cu; seen)."""
     scalars = [o for o in call.operands if o.place.index is None and o.tensor.dim() == 0 and not o.output]
@@ -134,6 +164,7 @@ def addcmul(call: Meeting) -> Place | None:
         if operand.name in ("self", "tensor1"):
             raise RuntimeError(
                 f"CPU Scalar support for {operand.name} argument is not supported when calling addcmul on CUDA tensors."
+                + _SWAP * (operand.name == "tensor1")
             )
     return None
 
@@ -149,15 +180,15 @@ def lerp(call: Meeting) -> Place | None:
 
 
 def where(call: Meeting) -> Place:
-    """Each of condition, self and other is exempt when it is a 0-dim host tensor (native/TensorCompare.cpp `where_self_out`)."""
+    """Each of condition, self and other is moved when it is 0-dim (native/TensorCompare.cpp `where_self_out`; seen)."""
     inputs = [o for o in call.operands if not o.output]
     common = next((o.place for o in call.operands if o.output), None)
-    for operand in inputs:
+    for operand in sorted(inputs, key=lambda o: o.tensor.dim() == 0):  # a 0-dim one decides only when all are
         if common is None or common.index is None:
             common = operand.place if operand.place.index is not None else common
     assert common is not None
     for operand in call.operands:
-        if operand.place is not common and (operand.output or operand.tensor.dim() > 0 or operand.place.index is not None):
+        if operand.place is not common and (operand.output or operand.tensor.dim() > 0):
             raise two_devices(common, operand.place)
     return common
 
@@ -242,11 +273,6 @@ def attention(call: Meeting) -> Place | None:
     return None
 
 
-def ctc(call: Meeting) -> Place:
-    """Targets and lengths anywhere: they are read on the host or copied (native/LossCTC.cpp, cuda/LossCTC.cu)."""
-    return call.first
-
-
 def _accelerator_first(a: Place, b: Place) -> tuple[Place, Place]:
     """The order TensorIterator names two devices in: the host last."""
     return (a, b) if a.index is not None else (b, a)
@@ -270,19 +296,25 @@ def check_set(target: Place, source: Place) -> None:
         )
 
 
+NO_DEVICE_KERNEL = frozenset({"histogram", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors", "_spdiags"})
+"""Ops that programs call and that have a kernel for the CPU only: neither CUDA's nor XPU's (native_functions.yaml)."""
+
 _ANY = (
     "copy copy_ _copy_from _copy_from_and_resize _to_copy slice_scatter select_scatter diagonal_scatter as_strided_scatter "
     "expand_as view_as reshape_as resize_as_ resize_as_sparse_ is_same_size broadcast_tensors fill_ fill full linspace "
-    "logspace arange _local_scalar_dense item is_pinned _has_compatible_shallow_copy_type rrelu_with_noise_backward"
+    "logspace arange _local_scalar_dense item is_pinned _has_compatible_shallow_copy_type"
 )
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_ANY.split(), first_decides),
-    **dict.fromkeys(("index", "_unsafe_index"), index),
-    **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"), index_put),
-    **dict.fromkeys(("masked_fill", "masked_fill_", "_unsafe_masked_index"), masked_fill),
+    **dict.fromkeys(("index", "_unsafe_index", "_unsafe_masked_index"), index),
+    **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put", "_unsafe_masked_index_put_accumulate"), index_put),
+    **dict.fromkeys(("masked_fill", "masked_fill_"), masked_fill),
     "where": where,
     "mv": mv,
+    "segment_reduce": segment_reduce,
+    "block_diag": block_diag,
+    "cholesky_solve": cholesky_solve,
     **dict.fromkeys(("add", "add_"), sparse_sum),
     **dict.fromkeys(("index_fill", "index_fill_"), index_fill),
     **dict.fromkeys(("addcmul", "addcmul_"), addcmul),
@@ -297,6 +329,4 @@ _RULES: dict[str, Rule] = {
         ),
         attention,
     ),
-    **dict.fromkeys(("_ctc_loss", "_cudnn_ctc_loss", "ctc_loss", "_use_cudnn_ctc_loss"), ctc),
-    "_ctc_loss_backward": second_decides,
 }

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from wherry.backends._backend import Backend
-from wherry.dispatch import OpOverload, signature
+from wherry.dispatch import OpOverload, Signature, signature
 from wherry.rehearse import exceptions
 from wherry.rehearse.native_functions import native, wrapper_name
-from wherry.rehearse.wording import one_device, output_elsewhere, too_many_scalars, two_devices
+from wherry.rehearse.wording import one_device, output_elsewhere, shapes_apart, too_many_scalars, two_devices
 from wherry.storage import Place
 
 if TYPE_CHECKING:
@@ -66,7 +66,12 @@ def judge(
         place = rule(exceptions.Meeting(backend, name, operands, arguments))
         if place is not None:
             return place
+    return _general(backend, sig, name, operands)
 
+
+def _general(backend: Backend, sig: Signature, name: str, operands: Sequence[Operand]) -> Place | _Decompose:
+    """The laws that hold for every op without an exception of its own."""
+    packet = name.split(".", 1)[0]
     entry = native(name)
     prefix = backend.wording.check_prefix
     key = None if entry is None else _kernel_key(operands, entry.keys, prefix or "CUDA")
@@ -133,7 +138,10 @@ def _outputs_with_inputs(operands: Sequence[Operand]) -> None:
 
 def _iterate(packet: str, operands: Sequence[Operand]) -> Place:
     """TensorIterator's rule. Returns the common device."""
-    ordered = [o for o in operands if o.output] + [o for o in operands if not o.output]
+    inputs = [o for o in operands if not o.output]
+    if packet == "rsub":
+        inputs.reverse()  # it is sub(other, self)
+    ordered = [o for o in operands if o.output] + inputs
     common = next((o.place for o in ordered if o.place.index is not None), ordered[0].place)
     base = packet.removesuffix("_")
     only = SECOND_OPERAND.get(base)
@@ -147,5 +155,5 @@ def _iterate(packet: str, operands: Sequence[Operand]) -> Place:
             if exempt > 1:
                 raise too_many_scalars()
             continue
-        raise two_devices(common, operand.place)
+        raise shapes_apart(operands) or two_devices(common, operand.place)
     return common

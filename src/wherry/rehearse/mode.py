@@ -105,7 +105,8 @@ class Mode(DispatchMode):
             raise in_words_of(self.session.backend, here, error) from None
         if here is None:
             return out
-        self.ambient = here
+        if here is not FLOATING:
+            self.ambient = here
         if fresh:
             if out.__class__ is Tensor:
                 try:
@@ -167,12 +168,14 @@ class Mode(DispatchMode):
         if not any(operand.place is FLOATING for operand in operands):
             return tuple(o._replace(place=HOST) if o.place is PINNED else o for o in operands)
         anchor = None
+        # An out= that a composite made for itself follows the first operand, as its options do.
+        outward = all(o.keyword_only and o.output for o in operands if o.place is FLOATING)
         for operand in operands:
             place = operand.place
-            if place is FLOATING or place is None:
+            if place is FLOATING:
                 continue
-            if place.index is not None:
-                anchor = place
+            if place.index is not None or outward:
+                anchor = HOST if place is PINNED else place
                 break
             if anchor is None and operand.tensor.dim() > 0:
                 anchor = HOST

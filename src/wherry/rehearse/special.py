@@ -45,6 +45,8 @@ def of(func: OpOverload) -> Special | None:
     """The function an overload goes through, or None for the common path."""
     sig = signature(func)
     packet = sig.name.removeprefix("aten::").split(".", 1)[0]
+    if packet in exceptions.NO_DEVICE_KERNEL:
+        return without_kernel
     if packet in _BY_NAME:
         return _BY_NAME[packet]
     if sig.name in _SCALARS_ON_HOST:
@@ -84,11 +86,15 @@ def with_device(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dic
             args = (*args[:position], CPU, *args[position + 1 :])
         else:
             kwargs["device"] = CPU
-    if place.limit is not None:
+    if place.index is not None:
         reserve(place, func, args, kwargs)
     out = drawing_at(place, sig, func._op, args, kwargs) if sig.random else func._op(*args, **kwargs)
     if place is FLOATING:
-        float_beside(out, running_call().operand)
+        call = running_call()
+        if call.name == "_pad_packed_sequence" and kwargs.get("dtype") is torch.int64:
+            mark_all(out, HOST)  # its lengths are made like batch_sizes, which is on the host (PackedSequence.cpp)
+        else:
+            float_beside(out, call.operand)
         return out
     mode.ambient = place
     mark_all(out, place)
@@ -251,6 +257,19 @@ def batch_sizes_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwa
     return packed, batch_sizes
 
 
+def without_kernel(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that only the CPU has a kernel for (aten/src/ATen/core/dispatch/OperatorEntry.cpp, `reportError`)."""
+    prefix = mode.session.backend.wording.check_prefix
+    if prefix is not None and any(o.place.index is not None for o in operands_of(func, args, kwargs)):
+        raise NotImplementedError(
+            f"Could not run '{signature(func).name}' with arguments from the '{prefix}' backend. This could be because the "
+            "operator doesn't exist for this backend, or was omitted during the selective/custom build process (if using "
+            "custom build). If you are a Facebook employee using PyTorch on mobile, please visit "
+            "https://fburl.com/ptmfixes for possible resolutions."
+        )
+    return mode.meet(func, args, kwargs)
+
+
 def scalars_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`_foreach_addcdiv.Tensor` and its kin read their scalars on the host, wherever the lists are (native/ForeachUtils.h)."""
     scalars = residence(args[3])
@@ -279,14 +298,6 @@ _SCALARS_ON_HOST = frozenset(
 _TORCHS_OWN = frozenset({"aten", "prim", "prims", "c10d", "_c10d_functional", "_c10d_functional_autograd", "quantized", "sparse", "mkldnn", "mkldnn_prepacked", "rngprims", "onednn", "profiler", "inductor", "_quantized", "static_runtime", "symm_mem", "_dtensor", "fsdp"})
 """Namespaces whose ops have kernels in C++ that a rehearsal may run as they are."""
 
-def lengths_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`_pad_packed_sequence` returns its `lengths` on the host whatever the input (PackedSequence.cpp)."""
-    padded, lengths = func._op(*args, **kwargs)
-    mark_all(padded, residence(args[0]))
-    mark_all(lengths, HOST)
-    return padded, lengths
-
-
 _BY_NAME: dict[str, Special] = {
     "copy_": copy_,
     "_linalg_svd": singular_values,
@@ -298,5 +309,4 @@ _BY_NAME: dict[str, Special] = {
     "resize_": resize_,
     "set_": resize_,
     "_pack_padded_sequence": batch_sizes_on_host,
-    "_pad_packed_sequence": lengths_on_host,
 }

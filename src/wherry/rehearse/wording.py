@@ -6,12 +6,17 @@ Every function returns the exception for its caller to raise, so that the raise 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 
 from wherry.backends._backend import Backend
 from wherry.storage import Place
+
+if TYPE_CHECKING:
+    from wherry.rehearse.records import Operand
 
 
 @lru_cache(maxsize=1)
@@ -26,6 +31,28 @@ def two_devices(common: Place, other: Place) -> RuntimeError:
     return RuntimeError(
         f"Expected all tensors to be on the same device, but found at least two devices, {common.name} and {other.name}!"
     )
+
+
+def shapes_apart(operands: Sequence[Operand]) -> RuntimeError | None:
+    """What an iterator says of shapes, which it looks at before devices (TensorIterator.cpp `compute_shape`, ExpandUtils.cpp)."""
+    shape: list[int] = []
+    for operand in operands:
+        if operand.output and operand.keyword_only:
+            continue  # out= is resized
+        other = list(operand.tensor.shape)
+        width = max(len(shape), len(other))
+        ours, theirs = [1] * (width - len(shape)) + shape, [1] * (width - len(other)) + other
+        for dim, (a, b) in reversed(list(enumerate(zip(ours, theirs, strict=True)))):
+            if a != b and 1 not in (a, b):
+                return RuntimeError(
+                    f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {dim}"
+                )
+        shape = [b if a == 1 else a for a, b in zip(ours, theirs, strict=True)]
+    for operand in operands:
+        if operand.output and not operand.keyword_only and list(operand.tensor.shape) != shape:
+            found = list(operand.tensor.shape)
+            return RuntimeError(f"output with shape {found} doesn't match the broadcast shape {shape}")
+    return None
 
 
 def too_many_scalars() -> RuntimeError:

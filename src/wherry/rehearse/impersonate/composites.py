@@ -135,6 +135,21 @@ def cholesky_solve(mode: Mode, self: Tensor, input2: Tensor, *_: Any, **__: Any)
         )
 
 
+def _ctc_loss(original: Any) -> Any:
+    """ctc_loss brings targets and lengths to where it needs them (LossCTC.cpp, `ctc_loss.Tensor`)."""
+
+    @functools.wraps(original)
+    def stand_in(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, *rest: Any, **kwargs: Any) -> Any:
+        if thread.mode is not None and thread.mode.session.places:
+            targets = targets.to(log_probs.device)
+            input_lengths, target_lengths = (
+                value.cpu() if isinstance(value, Tensor) else value for value in (input_lengths, target_lengths)
+            )
+        return original(log_probs, targets, input_lengths, target_lengths, *rest, **kwargs)
+
+    return stand_in
+
+
 _ON_VF: dict[str, Check] = {
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), recurrent),
     **dict.fromkeys(("lstm_cell", "gru_cell"), fused_cell),
@@ -174,6 +189,7 @@ def patches() -> Iterator[Patch]:
     """Names of torch._VF, torch and torch.Tensor."""
     for name, check in _ON_VF.items():
         yield Patch(_VF, name, _checking(getattr(_VF, name), check))
+    yield Patch(torch, "ctc_loss", _ctc_loss(torch.ctc_loss))
     for name, check in _ON_TORCH_ONLY.items():
         yield Patch(torch, name, _checking(getattr(torch, name), check))
     for name, check in _ON_TORCH.items():

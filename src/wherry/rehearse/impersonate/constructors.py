@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._device import DeviceContext
 
+from wherry.dispatch import function_modes
 from wherry.rehearse.absence import absent
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.impersonate.tensor import relocate, settled
@@ -28,11 +30,19 @@ from wherry.storage import Place
 _RealGenerator = torch.Generator
 
 
+def _default_device() -> torch.device | str:
+    """The default device without making a tensor to ask, as `torch.get_default_device` does for one without an index."""
+    for function_mode in reversed(function_modes()):
+        if isinstance(function_mode, DeviceContext):
+            return function_mode.device
+    return "cpu"
+
+
 def _asked(mode: Mode, kwargs: dict[str, Any]) -> Place:
     """Where a constructor is to build: its device argument, else the default device."""
     device = kwargs.get("device")
     if device is None:
-        device = torch.get_default_device()
+        device = _default_device()
     return mode.session.resolve(device)
 
 
@@ -241,12 +251,34 @@ def captured() -> Iterator[Patch]:
                 yield Patch(module, name, vars(torch)[name])
 
 
+_make_wrapper = torch._C.TensorBase._make_wrapper_subclass
+
+
+def _make_wrapper_subclass(cls: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """The C++ tensor of a wrapper subclass stays on the CPU: autograd in C++ may not meet a device that is not there.
+
+    Where it resides is where its parts do, which is what the program sees.
+    """
+
+    def on_host(value: Any) -> Any:
+        virtual = isinstance(value, torch.device) and value.type not in ("cpu", "meta")
+        return torch.device("cpu") if virtual else value
+
+    if thread.mode is not None:
+        if isinstance(kwargs.get("device"), str | int):
+            kwargs["device"] = thread.mode.session.resolve(kwargs["device"]).device
+        args = tuple(on_host(value) for value in args)
+        kwargs = {name: on_host(value) for name, value in kwargs.items()}
+    return _make_wrapper(cls, *args, **kwargs)
+
+
 def patches() -> Iterator[Patch]:
     """Constructors of torch, and torch.Generator."""
     for name, virtual in _CONSTRUCTORS.items():
         yield Patch(torch, name, _wrap(getattr(torch, name), virtual))
     for name in ("nested_tensor", "as_nested_tensor"):
         yield Patch(torch.nested, name, _wrap(getattr(torch.nested, name), nested))
+    yield Patch(Tensor, "_make_wrapper_subclass", staticmethod(_make_wrapper_subclass))
     yield Patch(torch, "Generator", Generator)
     yield Patch(torch._C._nn, "_parse_to", _parse_to(torch._C._nn._parse_to))
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from wherry.rehearse.impersonate.patches import Patch
-from wherry.rehearse.impersonate.tensor import relocate, settled
+from wherry.rehearse.impersonate.tensor import TensorProperty, relocate, settled
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.records import FLOATING, move_record, residence, write
 from wherry.rehearse.surface import thread
@@ -149,11 +149,11 @@ def register_hook(self: Tensor, hook: Any) -> Any:
 
 def patches() -> Iterator[Patch]:
     """Names of torch.Tensor and torch.autograd."""
-    yield Patch(Tensor, "grad", property(get_grad, set_grad, del_grad, _Base.grad.__doc__))
+    yield Patch(Tensor, "grad", TensorProperty("grad", get_grad, set_grad, del_grad, _Base.grad.__doc__))
     yield Patch(Tensor, "register_hook", functools.wraps(_register_hook)(register_hook))
     for module in (torch.autograd, torch.autograd.graph):
         yield Patch(module, "_engine_run_backward", _engine_run_backward(module._engine_run_backward))
-    yield Patch(torch.autograd.Function, "apply", classmethod(functools.wraps(_apply_forward.__func__)(_apply)))
+    yield Patch(torch.autograd.Function, "apply", classmethod(functools.wraps(getattr(_apply_forward, "__func__", _apply_forward))(_apply)))
     for name in ("apply", "apply_boxed"):
         if name in vars(_Node):
             yield Patch(_Node, name, _checked(vars(_Node)[name]))

@@ -30,6 +30,16 @@ from wherry.storage import Place
 _Base = torch._C.TensorBase  # the C++ half of torch.Tensor: what its names are when nothing shadows them
 
 
+class TensorProperty(property):
+    """A property of torch.Tensor that torch._dynamo takes for one of its C++ base (torch/_dynamo/utils.py in 2.6)."""
+
+    __objclass__ = _Base
+
+    def __init__(self, name: str, getter: Any, setter: Any = None, deleter: Any = None, doc: str | None = None) -> None:
+        super().__init__(getter, setter, deleter, doc)
+        self.__name__ = name
+
+
 def settled(mode: Mode, tensor: Tensor) -> Place:
     """Where a tensor is, for a program that asks: a floating one settles beside the call that made it."""
     place = residence(tensor)
@@ -207,7 +217,7 @@ def _is_on(device_type: str) -> Any:
     def is_on(self: Tensor) -> bool:
         return self.device.type == device_type
 
-    return property(is_on, doc=f"Whether the tensor resides on a {device_type} device.")
+    return TensorProperty(f"is_{device_type}", is_on, doc=f"Whether the tensor resides on a {device_type} device.")
 
 
 def numpy(self: Tensor, *, force: bool = False) -> Any:
@@ -323,7 +333,7 @@ def _new_tensor(self: Tensor, data: Any, **kwargs: Any) -> Tensor:
 
 def patches() -> Iterator[Patch]:
     """Names of torch.Tensor. They shadow those of its C++ base, so taking them away restores it."""
-    yield Patch(Tensor, "device", property(device, doc=_Base.device.__doc__))
+    yield Patch(Tensor, "device", TensorProperty("device", device, doc=_Base.device.__doc__))
     for device_type in ("cpu", "cuda", "xpu", "mps"):
         yield Patch(Tensor, f"is_{device_type}", _is_on(device_type))
     for name, method in (

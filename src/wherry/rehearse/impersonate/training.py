@@ -97,6 +97,17 @@ def _group_tensors(original: Any) -> Any:
     return stand_in
 
 
+def _find_builtin(original: Any) -> Any:
+    """TorchScript knows torch's functions by identity; a stand-in is compiled as what it stands for."""
+
+    @functools.wraps(original)
+    def stand_in(function: Any) -> Any:
+        found = original(function)
+        return original(function.__wrapped__) if found is None and hasattr(function, "__wrapped__") else found
+
+    return stand_in
+
+
 def _set_rng_state(original: Any) -> Any:
     @functools.wraps(original)
     def stand_in(new_state: torch.Tensor) -> None:
@@ -109,6 +120,7 @@ def _set_rng_state(original: Any) -> Any:
 
 def patches() -> Iterator[Patch]:
     """Names of torch.amp, torch.compile, and what torch.optim asks."""
+    yield Patch(torch.jit._builtins, "_find_builtin", _find_builtin(torch.jit._builtins._find_builtin))
     for module in (torch, torch.random):
         yield Patch(module, "set_rng_state", _set_rng_state(module.set_rng_state))
     yield Patch(torch._C, "_group_tensors_by_device_and_dtype", _group_tensors(torch._C._group_tensors_by_device_and_dtype))
