@@ -69,19 +69,25 @@ _PER_CAPABILITY: dict[tuple[int, int], dict[str, object]] = {
     (9, 0): _capability(threads=2048, shared=228, optin=227),
 }
 
-# Common GPUs by short name. Multiprocessors, L2, bus and clocks are those of the product's data sheet or architecture white
-# paper (https://www.nvidia.com/en-us/data-center/ , https://www.nvidia.com/en-us/geforce/). Memory: as a device printed it where a
-# link stands beside it; else the board's, of which a driver keeps some hundred MiB.
+# Common GPUs by short name. Multiprocessors, L2, bus and clocks are those of the product's data sheet or architecture
+# white paper (https://www.nvidia.com/en-us/data-center/ , https://www.nvidia.com/en-us/geforce/). Memory: as a device
+# printed it where a link stands beside it; else the board's, of which a driver keeps some hundred MiB.
 _PROFILES = {
     "rtx3060": _gpu("NVIDIA GeForce RTX 3060", 12 * GIB, (8, 6), sms=28, l2=3, clock=1777, memory_clock=7501, bus=192),
     "rtx3090": _gpu("NVIDIA GeForce RTX 3090", 24 * GIB, (8, 6), sms=82, l2=6, clock=1695, memory_clock=9751, bus=384),
-    "rtx4090": _gpu("NVIDIA GeForce RTX 4090", 24563 * MIB, (8, 9), sms=128, l2=72, clock=2520, memory_clock=10501, bus=384),
+    "rtx4090": _gpu(
+        "NVIDIA GeForce RTX 4090", 24563 * MIB, (8, 9), sms=128, l2=72, clock=2520, memory_clock=10501, bus=384
+    ),
     # https://github.com/bottlerocket-os/bottlerocket/pull/3798 (deviceQuery)
     "t4": _gpu("Tesla T4", 15_655_829_504, (7, 5), sms=40, l2=4, clock=1590, memory_clock=5001, bus=256),
     "l4": _gpu("NVIDIA L4", 24 * GIB, (8, 9), sms=58, l2=48, clock=2040, memory_clock=6251, bus=192),
     # https://github.com/bottlerocket-os/bottlerocket/pull/3873 (deviceQuery)
-    "a100-40gb": _gpu("NVIDIA A100-SXM4-40GB", 42_298_834_944, (8, 0), sms=108, l2=40, clock=1410, memory_clock=1215, bus=5120),
-    "a100-80gb": _gpu("NVIDIA A100-SXM4-80GB", 80 * GIB, (8, 0), sms=108, l2=40, clock=1410, memory_clock=1593, bus=5120),
+    "a100-40gb": _gpu(
+        "NVIDIA A100-SXM4-40GB", 42_298_834_944, (8, 0), sms=108, l2=40, clock=1410, memory_clock=1215, bus=5120
+    ),
+    "a100-80gb": _gpu(
+        "NVIDIA A100-SXM4-80GB", 80 * GIB, (8, 0), sms=108, l2=40, clock=1410, memory_clock=1593, bus=5120
+    ),
     "h100": _gpu("NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0), sms=132, l2=50, clock=1980, memory_clock=2619, bus=5120),
     "h200": _gpu("NVIDIA H200", 141 * GIB, (9, 0), sms=132, l2=60, clock=1980, memory_clock=3201, bus=6144),
 }

@@ -23,7 +23,6 @@ from wherry.backends._backend import (
 )
 from wherry.units import KIB, MIB
 
-
 # Common chips by short name, in the size of memory each is often sold with. Memory is what the GPU may use of it, MTLDevice's
 # recommendedMaxWorkingSetSize: https://github.com/ise-uiuc/magicoder/issues/19 (16 GiB), https://github.com/ggml-org/llama.cpp/issues/1870
 # (64 GiB). Cores: https://support.apple.com/en-us/docs/mac

@@ -29,9 +29,14 @@ from wherry.backends._backend import (
 )
 from wherry.units import GIB, KIB, MIB
 
+# What the ROCm 7.1 wheels are built for (PYTORCH_ROCM_ARCH in pytorch/pytorch, .ci/manywheel/build_rocm.sh).
+_ARCHITECTURES = (
+    *("gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950"),  # Instinct and before
+    *("gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201"),  # Radeon
+)
 
-# Common GPUs by short name. Compute units, memory, bus and caches: https://rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html .
-# What torch makes of them: the links.
+# Common GPUs by short name. Compute units, memory, bus and caches:
+# https://rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html . What torch makes of them: the links.
 _PROFILES = {
     # One of the two dies of the module: each is a device of its own.
     "mi250x": Profile(
@@ -116,10 +121,7 @@ class Rocm(Backend):
         max_count=16,
         profiles=_PROFILES,
         highest_priority=-1,  # hipDeviceGetStreamPriorityRange: 1 to -1
-        # What the ROCm 7.1 wheels are built for (PYTORCH_ROCM_ARCH in pytorch/pytorch, .ci/manywheel/build_rocm.sh).
-        architectures=tuple(
-            "gfx900 gfx906 gfx908 gfx90a gfx942 gfx950 gfx1030 gfx1100 gfx1101 gfx1102 gfx1200 gfx1201".split()
-        ),
+        architectures=_ARCHITECTURES,
         libraries={"cudnn": 3_005_001, "nccl": (2, 27, 7)},  # MIOpen and RCCL under the names of NVIDIA's
         constants={
             "torch.version.cuda": None,

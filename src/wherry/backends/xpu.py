@@ -27,7 +27,6 @@ from wherry.backends._backend import (
 )
 from wherry.units import GIB, KIB, MIB
 
-
 # Common GPUs by short name: https://www.intel.com/content/www/us/en/ark.html . Arc's vector engines are counted as EUs.
 _PROFILES = {
     "a770": Profile(

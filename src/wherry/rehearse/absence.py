@@ -49,10 +49,11 @@ def invalid_ordinal(backend: Backend, index: int | None = None, count: int = 0) 
     word = "HIP" if backend.name == "rocm" else backend.device_type.upper()
     text = f"{word} error: invalid device ordinal\n"
     if torch_release() < (2, 8):
+        variable = "AMD_SERIALIZE_KERNEL=3" if word == "HIP" else "CUDA_LAUNCH_BLOCKING=1"
         return RuntimeError(
-            f"{text}{word} kernel errors might be asynchronously reported at some other API call, so the stacktrace below might "
-            f"be incorrect.\nFor debugging consider passing {'AMD_SERIALIZE_KERNEL=3' if word == 'HIP' else 'CUDA_LAUNCH_BLOCKING=1'}"
-            f"\nCompile with `TORCH_USE_{word}_DSA` to enable device-side assertions.\n"
+            f"{text}{word} kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
+            f"might be incorrect.\nFor debugging consider passing {variable}\n"
+            f"Compile with `TORCH_USE_{word}_DSA` to enable device-side assertions.\n"
         )
     text += "GPU device may be out of range, do you have enough GPUs?"
     if torch_release() == (2, 13):

@@ -204,8 +204,14 @@ def at_most(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
                 bound *= max(sum(t.numel() for t in value if isinstance(t, Tensor)), 1)
             else:
                 for item in value:
-                    if isinstance(item, int | float):
-                        bound *= max(int(abs(item)) + 1, 1) if item == item and abs(item) < 1e18 else 1
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            bound *= int(abs(value)) + 1 if value == value and abs(value) < 1e18 else 1
+                    bound *= _factor(item)
+        else:
+            bound *= _factor(value)
     return bound
+
+
+def _factor(value: object) -> int:
+    """By how much a number can multiply the elements of a result. Infinite ones and NaN size nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -1e18 < value < 1e18:
+        return 1
+    return int(abs(value)) + 1

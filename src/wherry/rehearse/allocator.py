@@ -129,11 +129,12 @@ class Allocator:
         small = size <= self.sizes.small
         best: tuple[Segment, int] | None = None
         for segment in self.segments:
-            if segment.small is small:
-                for position, block in enumerate(segment.blocks):
-                    if block.owner is None and block.size >= size:
-                        if best is None or block.size < best[0].blocks[best[1]].size:
-                            best = (segment, position)
+            if segment.small is not small:
+                continue
+            for position, block in enumerate(segment.blocks):
+                fits = block.owner is None and block.size >= size
+                if fits and (best is None or block.size < best[0].blocks[best[1]].size):
+                    best = (segment, position)
         if best is None:
             fresh = Segment(segment_for(size, self.sizes), small)
             fresh.blocks.append(Block(fresh.size, None))

@@ -17,7 +17,11 @@ class LimitedMode(Mode):
     """A `Mode` that asks first."""
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: tuple[type, ...], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: OpOverload,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if self.acting:
             accounting.foresee(self.session, func, args, kwargs or {})

@@ -199,14 +199,13 @@ def _namespace(module: ModuleType, device_type: str) -> Iterator[Patch]:
     table = dict(devices.QUESTIONS)
     table["_lazy_init"] = (devices.start, devices.refuse(device_type))
     table["device_memory_used"] = (memory.memory_used, None)
-    table |= {name: virtuals for name, virtuals in devices.EXCHANGES.items()}
+    table |= devices.EXCHANGES
     yield from replaced(module, device_type, table, also=package)
     copies = copies_in(package)
-    for table_of_c, virtuals in ((vars(torch._C), _CUDA if device_type == "cuda" else _XPU),):
-        for name, virtual in virtuals.items():  # some modules took C functions by name
-            original = table_of_c.get(name, MISSING)
-            for owner, other in copies.get(id(original), ()) if original is not MISSING else ():
-                yield Patch(owner, other, on_type(device_type, original, virtual, name=name))
+    for name, virtual in (_CUDA if device_type == "cuda" else _XPU).items():  # some modules took C functions by name
+        original = vars(torch._C).get(name, MISSING)
+        for owner, other in copies.get(id(original), ()) if original is not MISSING else ():
+            yield Patch(owner, other, on_type(device_type, original, virtual, name=name))
     own = streams.CudaStream if device_type == "cuda" else streams.XpuStream
     event = streams.CudaEvent if device_type == "cuda" else streams.XpuEvent
     graph = ("CUDAGraph", graphs.Graph) if device_type == "cuda" else ("XPUGraph", graphs.XpuGraph)
@@ -216,6 +215,7 @@ def _namespace(module: ModuleType, device_type: str) -> Iterator[Patch]:
         ("Event", event),
         graph,
         ("MemPool", memory.MemPool),
+        ("MemPoolContext", memory.MemPoolContext),
     ):
         if hasattr(module, name):
             yield from _class(module, name, virtual, (device_type,))
@@ -224,7 +224,9 @@ def _namespace(module: ModuleType, device_type: str) -> Iterator[Patch]:
 
 def _class(module: ModuleType, name: str, virtual: type, device_types: tuple[str, ...]) -> Iterator[Patch]:
     original = getattr(module, name)
-    yield from everywhere(module, name, original, class_for(device_types, virtual, original), copies_in(module.__name__))
+    yield from everywhere(
+        module, name, original, class_for(device_types, virtual, original), copies_in(module.__name__)
+    )
 
 
 def _mps_generator(session: Rehearsal) -> Any:

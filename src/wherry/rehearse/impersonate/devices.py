@@ -145,7 +145,9 @@ def device_properties(session: Rehearsal, device: Any = None) -> _Properties:
         index = device
     if not 0 <= index < session.count:
         if session.backend.device_type == "xpu":
-            raise RuntimeError(f"The device index is out of range. It must be in [0, {session.count}), but got {index}.")
+            raise RuntimeError(
+                f"The device index is out of range. It must be in [0, {session.count}), but got {index}."
+            )
         raise AssertionError("Invalid device id")
     return properties(session, index)
 
@@ -156,7 +158,7 @@ def architectures(session: Rehearsal) -> str | None:
     return None if virtual is None or not virtual.architectures else " ".join(virtual.architectures)
 
 
-class Generators(tuple[Any, ...]):
+class Generators(tuple[Any, ...]):  # noqa: SLOT001 - the slots of a tuple subclass must be empty, and this one has a name
     """`torch.cuda.default_generators`: for a thread in a rehearsal those of its devices."""
 
     device_type: str
@@ -229,7 +231,7 @@ CUDA: dict[str, Virtual] = {
     "_cuda_setDevice": set_current,
     "_cuda_exchangeDevice": exchange,
     "_cuda_maybeExchangeDevice": exchange,
-    "_cuda_synchronize": lambda session: synchronize(session),
+    "_cuda_synchronize": synchronize,
     "_cuda_canDeviceAccessPeer": can_access_peer,
     "_cuda_getArchFlags": architectures,
     "_cuda_sleep": nothing,

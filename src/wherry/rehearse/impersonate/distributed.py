@@ -7,11 +7,11 @@ has no backend for is refused as by the real one.
 
 from __future__ import annotations
 
-import datetime
 import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -219,9 +219,13 @@ def patches() -> Iterator[Patch]:
         if original is not None:
             yield Patch(torch.distributed.ProcessGroup, method, _checked(op, original))
     types = vars(torch.distributed.ProcessGroup)["_device_types"]
-    yield Patch(torch.distributed.ProcessGroup, "_device_types", property(_device_types(types.__get__), doc=types.__doc__))
-    if vars(c10d).get("default_pg_nccl_timeout", c10d) is None:  # a build without NCCL has none, and warns when it is asked
-        yield Patch(c10d, "default_pg_nccl_timeout", datetime.timedelta(minutes=10))  # kProcessGroupNCCLDefaultTimeout
+    yield Patch(
+        torch.distributed.ProcessGroup, "_device_types", property(_device_types(types.__get__), doc=types.__doc__)
+    )
+    if (
+        vars(c10d).get("default_pg_nccl_timeout", c10d) is None
+    ):  # a build without NCCL has none, and warns when it is asked
+        yield Patch(c10d, "default_pg_nccl_timeout", timedelta(minutes=10))  # kProcessGroupNCCLDefaultTimeout
     yield Patch(
         torch.distributed, "_verify_params_across_processes", _verify(torch.distributed._verify_params_across_processes)
     )

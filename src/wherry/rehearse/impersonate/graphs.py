@@ -19,8 +19,8 @@ from torch import Tensor
 
 from wherry.dispatch import DispatchMode, OpOverload, drop_finished
 from wherry.rehearse.absence import accelerator_error
-from wherry.rehearse.state import state_of
 from wherry.rehearse.records import HOST, PINNED, residence
+from wherry.rehearse.state import state_of
 from wherry.rehearse.surface import thread
 
 if TYPE_CHECKING:
@@ -34,7 +34,12 @@ class _Call:
     __slots__ = ("args", "func", "kwargs", "results", "target")
 
     def __init__(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], results: list[Tensor], target: Place | None
+        self,
+        func: OpOverload,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        results: list[Tensor],
+        target: Place | None,
     ) -> None:
         self.func = func
         self.args = args
@@ -65,7 +70,11 @@ class _Recorder(DispatchMode):
         self.spoilt = False
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: tuple[type, ...], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: OpOverload,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         mode = thread.mode
@@ -87,7 +96,13 @@ def _makes_the_host_wait(
 ) -> bool:
     name = func._schema.name
     on_device = any(residence(t).index is not None for t in operands)
-    if name in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::is_nonzero"):
+    if name in (
+        "aten::_local_scalar_dense",
+        "aten::nonzero",
+        "aten::masked_select",
+        "aten::_unique2",
+        "aten::is_nonzero",
+    ):
         return on_device
     if name == "aten::_to_copy" and operands and target is not None:
         pair = (residence(operands[0]), target)
@@ -145,6 +160,25 @@ def is_capturing(session: Rehearsal, *_: Any) -> bool:
 
 def pool_handle(session: Rehearsal, *_: Any) -> tuple[int, int]:
     return (0, next(state_of(session).numbers))
+
+
+REFUSED_METHODS = frozenset(
+    (
+        *(
+            "debug_dump",
+            "get_graph_data",
+            "raw_cuda_graph",
+            "raw_cuda_graph_exec",
+            "raw_xpu_graph",
+            "raw_xpu_graph_exec",
+        ),
+        *("begin_capture_to_if_node", "begin_capture_to_while_node", "end_capture_to_conditional_node", "pools"),
+        *("set_conditional_handle_for_current_node", "get_currently_capturing_graph", "retain_object"),
+        *("register_capture_start_hook", "register_capture_end_hook", "register_destroy_callback"),
+        *("register_post_instantiate_hook", "register_replay_start_hook", "register_replay_end_hook"),
+        *("capture_end_pre", "capture_end_post"),
+    )
+)
 
 
 class Graph:
@@ -215,24 +249,15 @@ class Graph:
     def enable_debug_mode(self) -> None:
         pass
 
-    def debug_dump(self, debug_path: str) -> None:
-        raise self._no_handle("debug_dump")
+    def register_generator_state(self, generator: Any) -> None:
+        """A replay draws anew from every generator that the ops drew from."""
 
-    def raw_cuda_graph(self) -> int:
-        raise self._no_handle("raw_cuda_graph")
-
-    def raw_cuda_graph_exec(self) -> int:
-        raise self._no_handle("raw_cuda_graph_exec")
-
-    def get_graph_data(self) -> dict[str, Any]:
-        raise self._no_handle("get_graph_data")
-
-    raw_xpu_graph, raw_xpu_graph_exec = raw_cuda_graph, raw_cuda_graph_exec
-
-    def _no_handle(self, method: str) -> Exception:
+    def __getattr__(self, name: str) -> Any:
+        if name not in REFUSED_METHODS:
+            raise AttributeError(f"'{self._NAME}' object has no attribute '{name}'")
         from wherry.rehearse.impersonate.refusals import cannot
 
-        return cannot(f"{self._NAME}.{method}", "it gives out what the driver made of a graph, and no driver is here")
+        raise cannot(f"{self._NAME}.{name}", "it reaches into what the driver made of a graph, and no driver is here")
 
 
 class XpuGraph(Graph):

@@ -68,7 +68,9 @@ _SETTINGS: dict[tuple[str, str], tuple[Virtual, Virtual]] = {
     ("_cuda_tunableop_tuning_is_enabled", "_cuda_tunableop_tuning_enable"): _setting("tuning", default=True),
     ("_cuda_record_untuned_is_enabled", "_cuda_record_untuned_enable"): _setting("record untuned", default=False),
     ("_cuda_tunableop_get_max_tuning_duration", "_cuda_tunableop_set_max_tuning_duration"): _setting("tuning ms", 30),
-    ("_cuda_tunableop_get_max_tuning_iterations", "_cuda_tunableop_set_max_tuning_iterations"): _setting("tunings", 100),
+    ("_cuda_tunableop_get_max_tuning_iterations", "_cuda_tunableop_set_max_tuning_iterations"): _setting(
+        "tunings", 100
+    ),
     ("_cuda_tunableop_get_rotating_buffer_size", "_cuda_tunableop_set_rotating_buffer_size"): _setting("rotating", 0),
     (
         "_cuda_tunableop_get_cublaslt_requested_algo_count",
@@ -120,11 +122,9 @@ class CudaRuntime:
 
     cudaError = _Error  # noqa: N815 - the runtime's own name
 
-    @staticmethod
-    def cudaProfilerStart(*_: Any) -> int:  # noqa: N802
-        return _Error.success
-
-    cudaProfilerStop = cudaProfilerInitialize = cudaHostRegister = cudaHostUnregister = cudaProfilerStart
+    _DO_NOTHING = frozenset(
+        ("cudaProfilerStart", "cudaProfilerStop", "cudaProfilerInitialize", "cudaHostRegister", "cudaHostUnregister")
+    )
 
     @staticmethod
     def cudaMemGetInfo(device: Any) -> tuple[int, int]:  # noqa: N802
@@ -134,9 +134,13 @@ class CudaRuntime:
 
     @staticmethod
     def cudaGetErrorString(error: int) -> str:  # noqa: N802
-        return {0: "no error", 2: "out of memory", 101: "invalid device ordinal"}.get(int(error), "unrecognized error code")
+        return {0: "no error", 2: "out of memory", 101: "invalid device ordinal"}.get(
+            int(error), "unrecognized error code"
+        )
 
     def __getattr__(self, name: str) -> Any:
+        if name in self._DO_NOTHING:
+            return lambda *_: _Error.success
         from wherry.rehearse.impersonate.refusals import cannot
 
         raise cannot(f"torch.cuda.cudart().{name}", "it goes to the CUDA runtime, which is not here")
@@ -160,10 +164,10 @@ class Ranges:
     def rangeStartA(self, _: str) -> int:  # noqa: N802
         return next(self._numbers)
 
-    def markA(self, *_: Any) -> None:  # noqa: N802
-        pass
-
-    rangeEnd = deviceRangeStart = deviceRangeEnd = markA
+    def __getattr__(self, name: str) -> Any:
+        if name in ("markA", "rangeEnd", "deviceRangeStart", "deviceRangeEnd"):
+            return lambda *_: None
+        raise AttributeError(name)
 
 
 class _Switch:
@@ -245,7 +249,9 @@ def _nccl_available(session: Rehearsal, tensors: Any) -> bool:
 
 def patches() -> Iterator[Patch]:
     """Names of torch.backends and torch._C that speak of libraries."""
-    table = {name: virtual for pair, virtuals in _SETTINGS.items() for name, virtual in zip(pair, virtuals, strict=True)}
+    table = {
+        name: virtual for pair, virtuals in _SETTINGS.items() for name, virtual in zip(pair, virtuals, strict=True)
+    }
     yield from bottom(torch._C, "cuda", {**table, **_TUNING})
     for what in ("linalg_preferred_backend", "blas_preferred_backend", "rocm_fa_preferred_backend"):
         if hasattr(torch._C, f"_get_{what}"):
@@ -262,7 +268,9 @@ def patches() -> Iterator[Patch]:
         yield Patch(cudnn.m, name, on_type("cuda", vars(cudnn.m)[name], virtual, answer(absent)))
     yield Patch(cudnn.m, "_init", on_type("cuda", vars(cudnn.m)["_init"], answer(True), answer(False)))
     if hasattr(torch, "_use_cudnn_rnn_flatten_weight"):
-        yield Patch(torch, "_use_cudnn_rnn_flatten_weight", on_type("cuda", torch._use_cudnn_rnn_flatten_weight, answer(False)))
+        yield Patch(
+            torch, "_use_cudnn_rnn_flatten_weight", on_type("cuda", torch._use_cudnn_rnn_flatten_weight, answer(False))
+        )
     sparse: Any = getattr(torch.backends, "cusparselt", None)
     if sparse is not None:
         for name, virtual in (("version", _version("cusparselt")), ("is_available", _has("cusparselt"))):
@@ -278,4 +286,3 @@ def patches() -> Iterator[Patch]:
         yield Patch(nccl, name, on_type("cuda", vars(nccl)[name], virtual))
     manager = torch.backends.cuda.cufft_plan_cache
     yield Patch(torch.backends.cuda, "cufft_plan_cache", PlanCacheManager(manager))
-

@@ -119,7 +119,11 @@ def host_memory_stats(session: Rehearsal) -> dict[str, Any]:
     zero = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
     times = {"total": 0, "max": 0, "min": 0, "count": 0, "avg": 0}
     counts = {"num_host_alloc": 0, "num_host_free": 0}
-    return {name: dict(zero) for name in _HOST_STATS} | counts | {n: dict(times) for n in ("host_alloc_time", "host_free_time")}
+    return (
+        {name: dict(zero) for name in _HOST_STATS}
+        | counts
+        | {n: dict(times) for n in ("host_alloc_time", "host_free_time")}
+    )
 
 
 class MemPool:
@@ -144,6 +148,17 @@ class MemPool:
 
     def snapshot(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
         return []
+
+
+class MemPoolContext:
+    """torch.cuda.MemPoolContext, up to torch 2.7."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+
+    @staticmethod
+    def active_pool() -> None:
+        return None
 
 
 def is_enabled(session: Rehearsal) -> bool:

@@ -20,8 +20,10 @@ from wherry.rehearse.impersonate.constructors import _CONSTRUCTORS
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.surface import thread
 
-_FACTORIES = {f.__name__: f for f in _device_constructors()}  # which keeps its first answer: the originals, not stand-ins
-_LIKE = "empty_like full_like ones_like rand_like randint_like randn_like zeros_like".split()
+_FACTORIES = {
+    f.__name__: f for f in _device_constructors()
+}  # which keeps its first answer: the originals, not stand-ins
+_LIKE = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
 
 
 def _resolving(original: Any) -> Any:

@@ -45,13 +45,24 @@ REFUSED: dict[str, str] = {
     "torch.cuda.gds.GdsFile": "it reads from disk into the memory of the chip, which is not here",
     "torch.cuda.gds.gds_register_buffer": _HANDLE,
     "torch.cuda.gds.gds_deregister_buffer": _HANDLE,
-    "torch.cuda.nccl.all_reduce": "NCCL is called without torch.distributed; torch.distributed can be rehearsed",
-    "torch.cuda.nccl.reduce": "NCCL is called without torch.distributed; torch.distributed can be rehearsed",
-    "torch.cuda.nccl.broadcast": "NCCL is called without torch.distributed; torch.distributed can be rehearsed",
-    "torch.cuda.nccl.all_gather": "NCCL is called without torch.distributed; torch.distributed can be rehearsed",
-    "torch.cuda.nccl.reduce_scatter": "NCCL is called without torch.distributed; torch.distributed can be rehearsed",
-    "torch.cuda.nccl.init_rank": "NCCL is called without torch.distributed; torch.distributed can be rehearsed",
-    "torch.cuda.nccl.unique_id": "NCCL is called without torch.distributed; torch.distributed can be rehearsed",
+    **{
+        f"torch.cuda.nccl.{name}": "NCCL is called without torch.distributed; torch.distributed can be rehearsed"
+        for name in ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "init_rank", "unique_id")
+    },
+    **{
+        f"torch.cuda.graphs.{name}": "it reaches into what the driver made of a graph, and no driver is here"
+        for name in (
+            "export_dot",
+            "export_graph_data",
+            "register_graph_capture_start_hook",
+            "register_graph_capture_end_hook",
+            "register_graph_destroy_hook",
+            "register_graph_instantiate_hook",
+            "register_graph_replay_start_hook",
+            "register_graph_replay_end_hook",
+        )
+    },
+    "torch.cuda.profiler.init": "it configures a profiler that CUDA no longer has",
     "torch.cuda.tunable.tune_gemm_in_file": _MEASURED,
     "torch.cuda.tunable.mgpu_tune_gemm_in_file": _MEASURED,
     "torch.backends.cuda.can_use_flash_attention": "which kernel fits is for CUDA's own code to say",

@@ -60,8 +60,7 @@ def replaced(
 ) -> Iterator[Patch]:
     """Names of a module that a table knows, where this torch has them.
 
-    Args:
-        also: A package whose modules took some of them by name: "torch.cuda".
+    `also` is a package whose modules took some of them by name: "torch.cuda".
     """
     copies = copies_in(also) if also else {}
     for name, (there, otherwise) in table.items():
@@ -111,8 +110,7 @@ def class_for(
 ) -> type:
     """A class whose instances are virtual in a rehearsal of one of these device types; `isinstance` knows both kinds.
 
-    Args:
-        make: What to call for an instance, if not `virtual`.
+    `make` is what to call for an instance, if not `virtual`.
     """
     make = make or virtual
 

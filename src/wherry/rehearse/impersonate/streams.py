@@ -52,7 +52,7 @@ class Stream(_RealStream):
     _number: int
     _priority: int
 
-    def __new__(cls, device: Any = None, priority: int = 0, **known: Any) -> Stream:  # noqa: D102
+    def __new__(cls, device: Any = None, priority: int = 0, **known: Any) -> Stream:
         session = thread.mode.session  # type: ignore[union-attr]
         self: Stream = super().__new__(cls, device="cpu")
         state_of(session).started = True
@@ -152,7 +152,9 @@ class Stream(_RealStream):
         return hash((self._number, self._place.name))
 
     def __repr__(self) -> str:
-        return f"torch.Stream device_type={self._place.type}, device_index={self._place.index}, stream_id={self._number}"
+        return (
+            f"torch.Stream device_type={self._place.type}, device_index={self._place.index}, stream_id={self._number}"
+        )
 
 
 def _expect(value: object, method: str) -> None:
@@ -202,7 +204,7 @@ class CudaStream(Stream):
 class ExternalStream(CudaStream):
     """torch.cuda.ExternalStream: a stream that another library made."""
 
-    def __new__(cls, stream_ptr: int, device: Any = None, **_: Any) -> ExternalStream:  # noqa: D102
+    def __new__(cls, stream_ptr: int, device: Any = None, **_: Any) -> ExternalStream:
         session = thread.mode.session  # type: ignore[union-attr]
         self: Any = super().__new__(cls, stream_id=int(stream_ptr), device_index=index_of(session, device))
         return self
@@ -242,7 +244,7 @@ class Event(_RealEvent):
     _place: Place | None
     _number: int
 
-    def __new__(  # noqa: D102
+    def __new__(
         cls,
         device: Any = None,
         *,
@@ -288,7 +290,7 @@ class Event(_RealEvent):
         if not isinstance(stream, _RealStream):
             raise self._no_stream()
         if not isinstance(stream, Stream):
-            raise RuntimeError(
+            raise RuntimeError(  # noqa: TRY004 - the class is the real one's
                 f"Event device type {_device_type().upper()} does not match recording stream's device type "
                 f"{stream.device.type.upper()}."
             )
@@ -310,7 +312,7 @@ class Event(_RealEvent):
     def elapsed_time(self, end_event: Any) -> float:
         """Milliseconds between two recorded events."""
         if not isinstance(end_event, Event):
-            raise self._no_event()  # noqa: TRY004 - the real class raises what this gives
+            raise self._no_event()
         if not (self._timing and end_event._timing):
             raise _untimed()
         if self._at is None or end_event._at is None:
@@ -367,7 +369,7 @@ def _no_ipc(name: str) -> Exception:
 class _NamedEvent(Event):
     """The event class of a namespace, whose flags are positional."""
 
-    def __new__(  # noqa: D102
+    def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> Any:
         return cls._make(enable_timing)
@@ -436,7 +438,13 @@ _NamedEvent.__new__.__qualname__ = "Event.__new__"  # what an unknown argument's
 
 
 def _event_class(stream_class: type[Stream]) -> type[Event]:
-    return CudaEvent if issubclass(stream_class, CudaStream) else XpuEvent if issubclass(stream_class, XpuStream) else Event
+    return (
+        CudaEvent
+        if issubclass(stream_class, CudaStream)
+        else XpuEvent
+        if issubclass(stream_class, XpuStream)
+        else Event
+    )
 
 
 # -- torch.Stream and torch.Event themselves, which take any device
@@ -501,4 +509,3 @@ def set_stream(session: Rehearsal, stream: Stream) -> None:
 def set_stream_triple(session: Rehearsal, stream_id: int, device_index: int, device_type: int) -> None:
     """`torch._C._cuda_setStream`."""
     set_stream(session, Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
-

@@ -1,4 +1,4 @@
-"""torch.cuda.FloatTensor and its kin: types that name a dtype and a device.
+"""torch.cuda.FloatTensor, torch.cuda.sparse.FloatTensor and their kin: types that name a dtype and a device.
 
 In builds without a device their constructors refuse. Here they build on the current device, and `isinstance` and
 `Tensor.type` know them; `torch.set_default_tensor_type` sets the default dtype and device.
@@ -20,13 +20,15 @@ from wherry.rehearse.surface import thread
 if TYPE_CHECKING:
     from wherry.rehearse.session import Rehearsal
 
-NAMES = "Float Double Half BFloat16 Byte Char Short Int Long Bool".split()
+NAMES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
 
 
-def _build(session: Rehearsal, kind: str, *args: Any) -> torch.Tensor:
-    """What the legacy constructor does: sizes, or data."""
+def _build(session: Rehearsal, kind: str, *args: Any, sparse: bool = False) -> torch.Tensor:
+    """What the legacy constructor does: sizes, or data; of a sparse type, indices and values."""
     dtype = getattr(torch, f"{kind}Tensor").dtype
     device = session.places[session.current_index].device
+    if sparse:
+        return torch.sparse_coo_tensor(*args, dtype=dtype, device=device)
     if len(args) == 1 and not isinstance(args[0], int | torch.Size):
         data = args[0]
         if isinstance(data, torch.Tensor):
@@ -58,6 +60,7 @@ class _Type(type):
 
     kind: str
     device_type: str
+    sparse: bool
     original: Any
 
     def _here(cls) -> Rehearsal | None:
@@ -75,13 +78,15 @@ class _Type(type):
                 f"as torch.tensor(data, dtype=*, device='{cls.device_type}') to create tensors.",
                 stacklevel=2,
             )
-        return _build(session, cls.kind, *args)
+        return _build(session, cls.kind, *args, sparse=cls.sparse)
 
     def __instancecheck__(cls, instance: object) -> bool:
         if cls._here() is None:
             return isinstance(instance, cls.original)
         return isinstance(instance, torch.Tensor) and (
-            instance.device.type == cls.device_type and instance.dtype is cls.original.dtype
+            instance.device.type == cls.device_type
+            and instance.is_sparse == cls.sparse
+            and instance.dtype is getattr(torch, f"{cls.kind}Tensor").dtype
         )
 
     def __getattr__(cls, name: str) -> Any:
@@ -91,8 +96,9 @@ class _Type(type):
         return repr(cls.original)
 
 
-def _stand_in(kind: str, device_type: str, original: Any) -> _Type:
-    body = {"kind": kind, "device_type": device_type, "original": original, "__module__": original.__module__}
+def _stand_in(kind: str, device_type: str, original: Any, *, sparse: bool) -> _Type:
+    body = {"kind": kind, "device_type": device_type, "sparse": sparse, "original": original}
+    body["__module__"] = original.__module__
     return _Type(f"{kind}Tensor", (), body)
 
 
@@ -113,9 +119,9 @@ def _set_default(original: Any) -> Any:
 
 def patches() -> Iterator[Patch]:
     """The types of torch.cuda, and what makes one of them the default."""
-    for kind in NAMES:
-        for module in (torch.cuda,):
+    for module, sparse in ((torch.cuda, False), (torch.cuda.sparse, True)):
+        for kind in NAMES:
             original = vars(module).get(f"{kind}Tensor")
             if original is not None:
-                yield Patch(module, f"{kind}Tensor", _stand_in(kind, "cuda", original))
+                yield Patch(module, f"{kind}Tensor", _stand_in(kind, "cuda", original, sparse=sparse))
     yield Patch(torch, "set_default_tensor_type", _set_default(torch.set_default_tensor_type))
