@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS  # every torch.library.custom_op by name; 2.6; test_library
-from torch.overrides import _get_current_function_mode_stack  # set_default_device is one; 2.6; test_modes
 from torch._ops import OpOverload  # type of `func` in every dispatch mode; 2.6; test_modes
+from torch.overrides import _get_current_function_mode_stack  # set_default_device is one; 2.6; test_modes
 from torch.utils._python_dispatch import (
     TorchDispatchMode,  # sees each op below autograd; 2.6; test_modes
     _disable_current_modes,  # what torch itself uses to print a tensor; 2.6; test_modes
@@ -23,8 +23,6 @@ from torch.utils._python_dispatch import (
     _pop_mode,  # ... and off it; 2.6; test_modes
     _push_mode,  # onto it; 2.6; test_modes
 )
-
-
 
 _C = torch._C
 
@@ -98,7 +96,7 @@ def _has_kernel(name: str, key: str) -> bool:
         return False
 
 
-@lru_cache(maxsize=None)
+@cache
 def signature(overload: OpOverload) -> Signature:
     """The `Signature` of an overload.
 

@@ -6,8 +6,8 @@ for* is written on its `torch.UntypedStorage`, whose Python object PyTorch keeps
 storage and so share the record, by construction.
 
 A record is `(place, code, instruction)`: the `Place`, and the code object and instruction offset of the user's line that
-made the storage; on a device also its bytes (`Resident`). A code object is kept instead of a frame so that nothing of the program stays alive. A storage without
-one resides on the host: the class answers `UNMARKED` for it while a rehearsal is on.
+made the storage; on a device also its bytes (`Resident`). A code object is kept instead of a frame so that nothing of
+the program stays alive. A storage without one resides on the host: the class answers `UNMARKED` for it while a rehearsal is on.
 
 Tensors without a storage of their own (sparse, nested, functorch wrappers) live where their parts live: `residency`.
 """

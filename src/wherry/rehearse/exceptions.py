@@ -20,6 +20,7 @@ from wherry.storage import Place
 if TYPE_CHECKING:
     from wherry.rehearse.records import Operand
 
+
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """One call whose operands reside at different places.
@@ -81,7 +82,9 @@ def index_put(call: Meeting) -> Place:
     values = call.operand("values")
     if values is not None and values.place is not source.place and values.tensor.dim() > 0:
         if call.arguments.get("accumulate") and source.place.index is not None:
-            raise RuntimeError(f"expected device {source.place.name} but got device {values.place.name} for value tensor")
+            raise RuntimeError(
+                f"expected device {source.place.name} but got device {values.place.name} for value tensor"
+            )
         masked = any(o.name == "indices" and o.tensor.dtype in (torch.bool, torch.uint8) for o in call.operands)
         if not (masked and values.tensor.numel() == 1):  # one value under a mask is masked_fill
             raise two_devices(*_accelerator_first(source.place, values.place))
@@ -128,7 +131,9 @@ def cholesky_solve(call: Meeting) -> Place:
     """One device, by its own words (native/LinearAlgebraUtils.h, `linearSolveCheckInputs`)."""
     b, a = call.operands[0].place, call.operands[1].place
     if a is not b:
-        raise RuntimeError(f"Expected b and A to be on the same device, but found b on {b.name} and A on {a.name} instead.")
+        raise RuntimeError(
+            f"Expected b and A to be on the same device, but found b on {b.name} and A on {a.name} instead."
+        )
     return b
 
 
@@ -150,9 +155,7 @@ def index_fill(call: Meeting) -> Place:
     return source
 
 
-_SWAP = (
-    " However, CPU Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms."
-)
+_SWAP = " However, CPU Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms."
 
 
 def addcmul(call: Meeting) -> Place | None:
@@ -200,7 +203,9 @@ def sparse_sum(call: Meeting) -> Place | None:
         return None
     if other.place.type != first.place.type:
         name = call.name.partition(".")[0].rstrip("_")
-        raise RuntimeError(f"{name}: expected 'other' to be {first.place.type.upper()}, but got {other.place.type.upper()}")
+        raise RuntimeError(
+            f"{name}: expected 'other' to be {first.place.type.upper()}, but got {other.place.type.upper()}"
+        )
     return None
 
 
@@ -232,7 +237,10 @@ def _foreach_scalar(packet: str, scalar: Operand, first: Operand) -> None:
 
 
 def convolution(call: Meeting) -> Place | None:
-    """Types are compared for an input on a device; one on the host reaches the kernel (native/Convolution.cpp `check_input_same_type_as_parameters`)."""
+    """Types are compared for an input on a device; one on the host reaches the kernel.
+
+    Source: native/Convolution.cpp, `check_input_same_type_as_parameters`.
+    """
     image, weight = call.operand("input"), call.operand("weight")
     bias = call.operand("bias")
     if image is None or weight is None:
@@ -257,7 +265,7 @@ def convolution(call: Meeting) -> Place | None:
 
 
 def attention(call: Meeting) -> Place | None:
-    """Query, key and value are of one device type (native/transformers/sdp_utils_cpp.h `check_tensor_..`; attention.cpp `validate_sdpa_input`)."""
+    """Query, key and value are of one device type (native/transformers/attention.cpp, `validate_sdpa_input`)."""
     three = [call.operand(part) for part in ("query", "key", "value")]
     places = [o.place for o in three if o is not None]
     if len(places) == 3 and len({p.type for p in places}) > 1:
@@ -269,7 +277,9 @@ def attention(call: Meeting) -> Place | None:
     mask = call.operand("attn_mask")
     if mask is not None and places and mask.place is not places[0] and call.backend.wording.check_prefix:
         prefix = call.backend.wording.check_prefix
-        raise one_device("attn_bias", mask.place, places[0], f"wrapper_{prefix}___scaled_dot_product_efficient_attention")
+        raise one_device(
+            "attn_bias", mask.place, places[0], f"wrapper_{prefix}___scaled_dot_product_efficient_attention"
+        )
     return None
 
 
@@ -296,7 +306,9 @@ def check_set(target: Place, source: Place) -> None:
         )
 
 
-NO_DEVICE_KERNEL = frozenset({"histogram", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors", "_spdiags"})
+NO_DEVICE_KERNEL = frozenset(
+    {"histogram", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors", "_spdiags"}
+)
 """Ops that programs call and that have a kernel for the CPU only: neither CUDA's nor XPU's (native_functions.yaml)."""
 
 _ANY = (
@@ -308,7 +320,10 @@ _ANY = (
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_ANY.split(), first_decides),
     **dict.fromkeys(("index", "_unsafe_index", "_unsafe_masked_index"), index),
-    **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put", "_unsafe_masked_index_put_accumulate"), index_put),
+    **dict.fromkeys(
+        ("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put", "_unsafe_masked_index_put_accumulate"),
+        index_put,
+    ),
     **dict.fromkeys(("masked_fill", "masked_fill_"), masked_fill),
     "where": where,
     "mv": mv,

@@ -39,13 +39,54 @@ class _Decompose:
 DECOMPOSE = _Decompose()
 
 EITHER_OPERAND = frozenset(
-    "add sub rsub mul div floor_divide true_divide remainder fmod pow atan2 hypot copysign heaviside maximum minimum fmax "
-    "fmin eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift __lshift__ "
-    "__rshift__ xlogy special_xlog1py special_zeta dist ldexp".split()
+    [
+        "add",
+        "sub",
+        "rsub",
+        "mul",
+        "div",
+        "floor_divide",
+        "true_divide",
+        "remainder",
+        "fmod",
+        "pow",
+        "atan2",
+        "hypot",
+        "copysign",
+        "heaviside",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "bitwise_left_shift",
+        "bitwise_right_shift",
+        "__lshift__",
+        "__rshift__",
+        "xlogy",
+        "special_xlog1py",
+        "special_zeta",
+        "dist",
+        "ldexp",
+    ]
 )
 """Ops whose iterator allows one 0-dim host operand, whichever it is. Seen on the host code of the CUDA build of 2.13."""
 
-SECOND_OPERAND = {"logical_and": "other", "logical_or": "other", "logical_xor": "other", "addcmul": "tensor2", "lerp": "weight"}
+SECOND_OPERAND = {
+    "logical_and": "other",
+    "logical_or": "other",
+    "logical_xor": "other",
+    "addcmul": "tensor2",
+    "lerp": "weight",
+}
 """Ops that accept a 0-dim host tensor as this argument only."""
 
 

@@ -24,8 +24,19 @@ from torch.nn import Parameter
 
 from wherry.dispatch import DispatchMode, OpOverload, run_kernel, signature
 from wherry.rehearse import laws, special
+from wherry.rehearse.records import (
+    FLOATING,
+    HOST,
+    PINNED,
+    UNMARKED,
+    Operand,
+    is_wrapper,
+    mark,
+    mark_all,
+    move_record,
+    operands_of,
+)
 from wherry.rehearse.wording import in_words_of
-from wherry.rehearse.records import FLOATING, HOST, PINNED, UNMARKED, Operand, is_wrapper, mark, mark_all, move_record, operands_of
 from wherry.storage import Place
 
 if TYPE_CHECKING:
@@ -38,7 +49,9 @@ class _Kinds(dict[type, int]):
     """What an argument of a class is to us; asked once per class."""
 
     def __missing__(self, cls: type) -> int:
-        kind = self[cls] = _TENSOR if issubclass(cls, Tensor) else _SEQUENCE if issubclass(cls, list | tuple) else _PLAIN
+        kind = self[cls] = (
+            _TENSOR if issubclass(cls, Tensor) else _SEQUENCE if issubclass(cls, list | tuple) else _PLAIN
+        )
         return kind
 
 
@@ -60,7 +73,11 @@ class Mode(DispatchMode):
         """Where the last op of this thread ran: the best guess for a helper that never meets an operand."""
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: tuple[type, ...], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: OpOverload,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if not self.acting:
             return func(*args, **kwargs or {})
@@ -184,7 +201,10 @@ class Mode(DispatchMode):
         for operand in operands:
             if operand.place is FLOATING:
                 move_record(operand.tensor, anchor)
-        return tuple(o._replace(place=anchor if o.place is FLOATING else HOST if o.place is PINNED else o.place) for o in operands)
+        return tuple(
+            o._replace(place=anchor if o.place is FLOATING else HOST if o.place is PINNED else o.place)
+            for o in operands
+        )
 
 
 class Plan(NamedTuple):

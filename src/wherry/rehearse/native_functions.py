@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 _ENTRY = re.compile(r"^- func: ([\w:]+(?:\.\w+)?)\(", re.MULTILINE)
@@ -56,14 +56,18 @@ def _fields(entry: str) -> dict[str, str]:
 
 def _kernels(entry: str) -> frozenset[str]:
     _, _, dispatch = entry.partition("\n  dispatch:\n")
-    body = dispatch.split("\n  ", 1)[0] if not dispatch.startswith("    ") else re.split(r"\n  (?=\w)", dispatch, maxsplit=1)[0]
+    body = (
+        dispatch.split("\n  ", 1)[0]
+        if not dispatch.startswith("    ")
+        else re.split(r"\n  (?=\w)", dispatch, maxsplit=1)[0]
+    )
     keys = {key.strip() for names, _ in _KERNEL.findall(body) for key in names.split(",")}
     if "ufunc_inner_loop" in entry:
         keys |= {"CPU", "CUDA"}
     return frozenset(keys)
 
 
-@lru_cache(maxsize=None)
+@cache
 def native(name: str) -> Native | None:
     """The entry of an overload ("add.Tensor"), or None where there is none (generated variants, other libraries)."""
     entry = _entries().get(name)

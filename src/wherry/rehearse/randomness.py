@@ -34,7 +34,7 @@ class VirtualGenerator(_RealGenerator):
     _place: Place
     _seed: int
 
-    def __new__(cls, place: Place) -> VirtualGenerator:  # noqa: D102 - see the class
+    def __new__(cls, place: Place) -> VirtualGenerator:
         self = super().__new__(cls, "cpu")
         self._place = place
         self.manual_seed(67280421310721)  # c10::detail::default_rng_seed_val, what every real generator starts with

@@ -25,8 +25,13 @@ PINNED = place_of(CPU, pinned=True)
 FLOATING = Place(CPU)  # not in the registry of places: nothing resides there for good
 UNMARKED = unmarked()
 
-over_limit: Callable[[Place, int], None]
-"""Called when a place holds more than its limit; `accounting` sets it."""
+
+def _unlimited(place: Place, nbytes: int) -> None:
+    """No limit is watched."""
+
+
+over_limit: Callable[[Place, int], None] = _unlimited
+"""Called when a place holds more than its limit, with the bytes that were too many; `accounting` sets it."""
 
 _get_frame = sys._getframe
 _is_library = callsite.library.get
@@ -110,7 +115,7 @@ class Operand(NamedTuple):
 def operands_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Operand]:
     """Every tensor argument of a call, in schema order."""
     sig = signature(func)
-    named = zip(sig.arguments, args)
+    named = zip(sig.arguments, args, strict=False)  # arguments that are left out are their defaults
     for position, (name, value) in enumerate((*named, *kwargs.items())):
         keyword_only = position >= len(args)
         output = name in sig.outputs

@@ -43,7 +43,9 @@ class Call:
         """Whether this is a legacy constructor."""
         if self.method == "new":
             return True
-        return isinstance(self.callee, _TENSOR_TYPE) or (isinstance(self.callee, type) and issubclass(self.callee, Tensor))
+        return isinstance(self.callee, _TENSOR_TYPE) or (
+            isinstance(self.callee, type) and issubclass(self.callee, Tensor)
+        )
 
 
 _NO_CALL = Call(None, None, None)

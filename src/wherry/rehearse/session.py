@@ -59,7 +59,9 @@ class Rehearsal(contextlib.ContextDecorator):
         profile: What the device says of itself.
     """
 
-    def __init__(self, backend: Backend, *, count: int, memory: int | None, index: int, profile: str | None = None) -> None:
+    def __init__(
+        self, backend: Backend, *, count: int, memory: int | None, index: int, profile: str | None = None
+    ) -> None:
         self.backend = backend
         self.count = count
         self.memory = memory
@@ -75,7 +77,9 @@ class Rehearsal(contextlib.ContextDecorator):
         self._own = _Entries()
 
     def __repr__(self) -> str:
-        return f"<Rehearsal on {self.device}, {self.count} of them>" if self.count > 1 else f"<Rehearsal on {self.device}>"
+        return (
+            f"<Rehearsal on {self.device}, {self.count} of them>" if self.count > 1 else f"<Rehearsal on {self.device}>"
+        )
 
     @property
     def device(self) -> str:

@@ -288,14 +288,46 @@ def nested_from_list(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs
     return with_device(mode, func, args, kwargs)
 
 
-_VALUES_ONLY = frozenset({"nuclear_norm", "linalg_svdvals", "linalg_eigvalsh", "linalg_norm", "linalg_matrix_norm", "linalg_cond", "linalg_matrix_rank"})
+_VALUES_ONLY = frozenset(
+    {
+        "nuclear_norm",
+        "linalg_svdvals",
+        "linalg_eigvalsh",
+        "linalg_norm",
+        "linalg_matrix_norm",
+        "linalg_cond",
+        "linalg_matrix_rank",
+    }
+)
 """Functions that need singular values or eigenvalues without their vectors, by the `__name__` of the C function."""
 
 _SCALARS_ON_HOST = frozenset(
     f"aten::_foreach_{op}{place}.Tensor" for op in ("addcdiv", "addcmul") for place in ("", "_")
 )
 
-_TORCHS_OWN = frozenset({"aten", "prim", "prims", "c10d", "_c10d_functional", "_c10d_functional_autograd", "quantized", "sparse", "mkldnn", "mkldnn_prepacked", "rngprims", "onednn", "profiler", "inductor", "_quantized", "static_runtime", "symm_mem", "_dtensor", "fsdp"})
+_TORCHS_OWN = frozenset(
+    {
+        "aten",
+        "prim",
+        "prims",
+        "c10d",
+        "_c10d_functional",
+        "_c10d_functional_autograd",
+        "quantized",
+        "sparse",
+        "mkldnn",
+        "mkldnn_prepacked",
+        "rngprims",
+        "onednn",
+        "profiler",
+        "inductor",
+        "_quantized",
+        "static_runtime",
+        "symm_mem",
+        "_dtensor",
+        "fsdp",
+    }
+)
 """Namespaces whose ops have kernels in C++ that a rehearsal may run as they are."""
 
 _BY_NAME: dict[str, Special] = {

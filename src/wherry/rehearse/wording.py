@@ -75,7 +75,7 @@ def output_elsewhere(expected: Place, found: Place) -> RuntimeError:
 
 
 def one_device(argument: str, found: Place, common: Place, wrapper: str) -> RuntimeError:
-    """The generated check's text; it changed in 2.8 (torchgen/dest/register_dispatch_key.py; c10 `common_device_check_failure`)."""
+    """The generated check's text; it changed in 2.8 (c10, `common_device_check_failure`)."""
     if torch_release() >= (2, 8):
         return RuntimeError(
             f"Expected all tensors to be on the same device, but got {argument} is on {found.name}, different from other "

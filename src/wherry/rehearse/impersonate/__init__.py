@@ -44,7 +44,18 @@ from wherry.rehearse.impersonate import (
 )
 from wherry.rehearse.impersonate.patches import MISSING, Patch, replace, restore
 
-_PARTS = (tensor, storages, constructors, gradients, composites, exchange, accelerators, training, processes, distributed)
+_PARTS = (
+    tensor,
+    storages,
+    constructors,
+    gradients,
+    composites,
+    exchange,
+    accelerators,
+    training,
+    processes,
+    distributed,
+)
 
 _lock = threading.RLock()
 _users: list[Backend] = []
@@ -73,9 +84,9 @@ def installed(backend: Backend) -> Iterator[None]:
 def _install() -> None:
     try:
         for patch in _stand_ins():
-            _undo.append(replace(patch))
+            _undo.append(replace(patch))  # noqa: PERF401 - one by one: what was replaced before an error is put back
         for patch in constructors.captured():
-            _undo.append(replace(patch))
+            _undo.append(replace(patch))  # noqa: PERF401 - as above
         imports.watch()
         refusals.watch()
     except BaseException:
@@ -96,9 +107,7 @@ _made: list[tuple[Patch, object]] = []  # a patch, and what its name held when t
 def _stand_ins() -> list[Patch]:
     """The stand-ins, made anew only when somebody else has replaced one of the names since."""
     if not _made or any(vars(patch.owner).get(patch.name, MISSING) is not before for patch, before in _made):
-        _made[:] = [
-            (patch, vars(patch.owner).get(patch.name, MISSING)) for part in _PARTS for patch in part.patches()
-        ]
+        _made[:] = [(patch, vars(patch.owner).get(patch.name, MISSING)) for part in _PARTS for patch in part.patches()]
     return [patch for patch, _ in _made]
 
 
@@ -115,7 +124,9 @@ def _apply_constants() -> None:
     backend = _users[-1]
     constants = dict(backend.virtual.constants)
     if backend.namespace is not None:
-        constants[f"{backend.namespace}._initialized"] = True  # checkpoint asks it before it saves the device's generator
+        constants[f"{backend.namespace}._initialized"] = (
+            True  # checkpoint asks it before it saves the device's generator
+        )
     for dotted, value in constants.items():
         path, _, name = dotted.rpartition(".")
         owner = _module(path)

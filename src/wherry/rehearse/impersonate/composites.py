@@ -37,7 +37,9 @@ def _places(mode: Mode, values: Sequence[Any]) -> list[Place]:
 def recurrent(mode: Mode, *args: Any, **kwargs: Any) -> None:
     """lstm, gru, rnn_tanh, rnn_relu (RNN.cpp, `check_attributes`): padded or packed input, hidden states, parameters."""
     data = args[0]
-    packed = isinstance(args[1], Tensor) and isinstance(args[2], Tensor | tuple | list) and isinstance(args[3], tuple | list)
+    packed = (
+        isinstance(args[1], Tensor) and isinstance(args[2], Tensor | tuple | list) and isinstance(args[3], tuple | list)
+    )
     hidden, params = (args[2], args[3]) if packed else (args[1], args[2])
     hidden = (hidden,) if isinstance(hidden, Tensor) else hidden
     here = settled(mode, data)
@@ -112,7 +114,10 @@ def window(name: str) -> Check:
 
 
 def normalization(kernel: str, *names: str) -> Check:
-    """A norm that is one kernel on a device, with a generated check, and a composite on the CPU (layer_norm.cpp, Normalization.cpp)."""
+    """A norm that is one kernel on a device, with a generated check, and a composite on the CPU.
+
+    Source: layer_norm.cpp, Normalization.cpp.
+    """
 
     def check(mode: Mode, data: Tensor, *args: Any, **kwargs: Any) -> None:
         prefix = mode.session.backend.wording.check_prefix
@@ -139,7 +144,9 @@ def _ctc_loss(original: Any) -> Any:
     """ctc_loss brings targets and lengths to where it needs them (LossCTC.cpp, `ctc_loss.Tensor`)."""
 
     @functools.wraps(original)
-    def stand_in(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, *rest: Any, **kwargs: Any) -> Any:
+    def stand_in(
+        log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, *rest: Any, **kwargs: Any
+    ) -> Any:
         if thread.mode is not None and thread.mode.session.places:
             targets = targets.to(log_probs.device)
             input_lengths, target_lengths = (

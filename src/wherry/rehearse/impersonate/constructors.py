@@ -63,10 +63,8 @@ def tensor(original: Any, mode: Mode, data: Any, **kwargs: Any) -> Tensor:
     """torch.tensor: a copy; without a device argument, of a tensor, on the device of that tensor."""
     if _is_meta(kwargs):
         return original(data, **kwargs)
-    if kwargs.get("device") is None and isinstance(data, Tensor):
-        place = settled(mode, data)
-    else:
-        place = _asked(mode, kwargs)
+    own = kwargs.get("device") is None and isinstance(data, Tensor)
+    place = settled(mode, data) if own else _asked(mode, kwargs)
     pinned = kwargs.pop("pin_memory", False)
     out = original(data, **{**kwargs, "device": "cpu"})
     if residence(out) is not place:
@@ -230,7 +228,11 @@ def _parse_to(original: Any) -> Any:
             elif args and isinstance(args[0], Tensor):  # C++ would read its real device
                 args = (args[0].device, args[0].dtype, *args[1:])
             elif isinstance(like := kwargs.get("tensor"), Tensor):
-                kwargs = {**{k: v for k, v in kwargs.items() if k != "tensor"}, "device": like.device, "dtype": like.dtype}
+                kwargs = {
+                    **{k: v for k, v in kwargs.items() if k != "tensor"},
+                    "device": like.device,
+                    "dtype": like.dtype,
+                }
         return original(*args, **kwargs)
 
     return stand_in

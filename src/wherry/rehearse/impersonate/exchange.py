@@ -88,7 +88,9 @@ def _export(original: Any) -> Any:
 def _cuda_array_interface(self: Tensor) -> Any:
     mode = thread.mode
     if mode is not None and settled(mode, self).index is not None:
-        raise CannotRehearse(mode.session.device, "__cuda_array_interface__ hands out an address that no real device could read")
+        raise CannotRehearse(
+            mode.session.device, "__cuda_array_interface__ hands out an address that no real device could read"
+        )
     return _INTERFACE.__get__(self)
 
 
@@ -123,7 +125,9 @@ def reduce_add(inputs: Sequence[Tensor], destination: Any = None) -> Tensor:
     return total
 
 
-def reduce_add_coalesced(inputs: Sequence[Sequence[Tensor]], destination: Any = None, buffer_size: int = 10485760) -> Any:
+def reduce_add_coalesced(
+    inputs: Sequence[Sequence[Tensor]], destination: Any = None, buffer_size: int = 10485760
+) -> Any:
     return tuple(reduce_add(tensors, destination) for tensors in zip(*inputs, strict=True))
 
 

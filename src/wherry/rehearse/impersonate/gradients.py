@@ -35,7 +35,9 @@ def get_grad(self: Tensor) -> Tensor | None:
         place, found = residence(self), residence(gradient)
         if found is FLOATING:
             move_record(gradient, place)
-        elif place is not found and gradient.dim() == 0:  # the engine itself moves a 0-dim gradient (engine.cpp, validate_outputs)
+        elif (
+            place is not found and gradient.dim() == 0
+        ):  # the engine itself moves a 0-dim gradient (engine.cpp, validate_outputs)
             record = gradient.untyped_storage()._wherry_record  # type: ignore[attr-defined]
             write(gradient.untyped_storage(), place, record[1], record[2])
     return gradient
@@ -84,7 +86,9 @@ def _validate(mode: Mode, number: int, gradient: Tensor, expected: Any, prefix: 
         return gradient
     if gradient.dim() == 0:
         return relocate(mode, gradient, expected)
-    raise RuntimeError(f"{prefix}invalid gradient at index {number} - expected device {expected.name} but got {found.name}")
+    raise RuntimeError(
+        f"{prefix}invalid gradient at index {number} - expected device {expected.name} but got {found.name}"
+    )
 
 
 def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -92,10 +96,18 @@ def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     out = _apply_forward.__get__(None, cls)(*args, **kwargs)
     mode = thread.mode
     if mode is not None:
-        first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None) if isinstance(out, tuple) else None
+        first = (
+            out
+            if isinstance(out, Tensor)
+            else next((o for o in out if isinstance(o, Tensor)), None)
+            if isinstance(out, tuple)
+            else None
+        )
         node = None if first is None else first.grad_fn
         if isinstance(node, _Node):
-            node._wherry_inputs = [settled(mode, a) if isinstance(a, Tensor) and a.requires_grad else None for a in args]
+            node._wherry_inputs = [
+                settled(mode, a) if isinstance(a, Tensor) and a.requires_grad else None for a in args
+            ]
     return out
 
 
@@ -153,7 +165,11 @@ def patches() -> Iterator[Patch]:
     yield Patch(Tensor, "register_hook", functools.wraps(_register_hook)(register_hook))
     for module in (torch.autograd, torch.autograd.graph):
         yield Patch(module, "_engine_run_backward", _engine_run_backward(module._engine_run_backward))
-    yield Patch(torch.autograd.Function, "apply", classmethod(functools.wraps(getattr(_apply_forward, "__func__", _apply_forward))(_apply)))
+    yield Patch(
+        torch.autograd.Function,
+        "apply",
+        classmethod(functools.wraps(getattr(_apply_forward, "__func__", _apply_forward))(_apply)),
+    )
     for name in ("apply", "apply_boxed"):
         if name in vars(_Node):
             yield Patch(_Node, name, _checked(vars(_Node)[name]))

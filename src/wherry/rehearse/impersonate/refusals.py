@@ -133,14 +133,14 @@ def patches() -> Iterator[Patch]:
     for dotted, reason in REFUSED.items():
         path, _, name = dotted.rpartition(".")
         owner = _owner(path)
-        original = MISSING if owner is None else vars(owner).get(name, MISSING)
+        original = MISSING if owner is None else getattr(owner, name, MISSING)
         if original is MISSING:
             continue
         if isinstance(owner, ModuleType):
             package = ".".join(path.split(".")[:2])
             yield from everywhere(owner, name, original, _refusing(dotted, reason, original), copies_in(package))
         else:
-            yield Patch(owner, name, _refusing_method(dotted, reason, getattr(owner, name)))
+            yield Patch(owner, name, _refusing_method(dotted, reason, original))
 
 
 def _owner(path: str) -> Any:

@@ -171,7 +171,11 @@ def _moving_method(device_type: str) -> Any:
     original = getattr(_Base, device_type)
 
     def move(
-        self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format, **legacy: Any
+        self: Tensor,
+        device: Any = None,
+        non_blocking: bool = False,
+        memory_format: Any = torch.preserve_format,
+        **legacy: Any,
     ) -> Tensor:
         mode = thread.mode
         if mode is None:

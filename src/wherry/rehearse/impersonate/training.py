@@ -24,7 +24,12 @@ def enter_autocast(self: Any) -> Any:
     """Autocast of the virtual device casts too: its tensors really are on the CPU, so the CPU's autocast is lent to it."""
     out = _enter(self)
     mode = thread.mode
-    if mode is not None and mode.session.places and self.device == mode.session.backend.device_type and not _is_scripting():
+    if (
+        mode is not None
+        and mode.session.places
+        and self.device == mode.session.backend.device_type
+        and not _is_scripting()
+    ):
         lent = self.__dict__.setdefault("_wherry_lent", [])
         lent.append((torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")))
         torch.set_autocast_enabled("cpu", self._enabled)
@@ -53,7 +58,9 @@ def _compile(original: Any) -> Any:
         if model is None:
             return functools.partial(compile, **kwargs)
         warnings.warn(
-            "torch.compile runs eagerly in a rehearsal: there is no real device to compile for.", RehearsalWarning, stacklevel=2
+            "torch.compile runs eagerly in a rehearsal: there is no real device to compile for.",
+            RehearsalWarning,
+            stacklevel=2,
         )
         return model
 
@@ -123,7 +130,9 @@ def patches() -> Iterator[Patch]:
     yield Patch(torch.jit._builtins, "_find_builtin", _find_builtin(torch.jit._builtins._find_builtin))
     for module in (torch, torch.random):
         yield Patch(module, "set_rng_state", _set_rng_state(module.set_rng_state))
-    yield Patch(torch._C, "_group_tensors_by_device_and_dtype", _group_tensors(torch._C._group_tensors_by_device_and_dtype))
+    yield Patch(
+        torch._C, "_group_tensors_by_device_and_dtype", _group_tensors(torch._C._group_tensors_by_device_and_dtype)
+    )
     yield Patch(_autocast, "__enter__", functools.wraps(_enter)(enter_autocast))
     yield Patch(_autocast, "__exit__", functools.wraps(_exit)(exit_autocast))
     yield Patch(torch, "compile", _compile(torch.compile))
