@@ -17,9 +17,8 @@ class Convolution(nn.Module):
 
     def forward(self, x, edges):
         source, target = edges
-        degree = torch.zeros(len(x), device=x.device).scatter_add_(
-            0, target, torch.ones(edges.shape[1], device=x.device)
-        )
+        ones = torch.ones(edges.shape[1], device=x.device)
+        degree = torch.zeros(len(x), device=x.device).scatter_add_(0, target, ones)
         weight = degree.clamp(min=1).rsqrt()
         messages = self.linear(x)[source] * (weight[source] * weight[target]).unsqueeze(1)
         return torch.zeros(len(x), messages.shape[1], device=x.device).index_add(0, target, messages) + self.bias
