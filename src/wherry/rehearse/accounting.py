@@ -212,6 +212,6 @@ def at_most(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 def _factor(value: object) -> int:
     """By how much a number can multiply the elements of a result. Infinite ones and NaN size nothing."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -1e18 < value < 1e18:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -1e30 < value < 1e30:
         return 1
     return int(abs(value)) + 1
