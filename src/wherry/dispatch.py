@@ -180,6 +180,17 @@ def parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
             yield getattr(tensor, name)
 
 
+def overload_named(name: str) -> OpOverload:
+    """An aten overload by its name: "softmax.int", "exp"."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def below_autocast() -> Any:
+    """A context in which the CPU's autocast does nothing (`_ExcludeDispatchKeyGuard`, 2.6; test_modes)."""
+    return _C._ExcludeDispatchKeyGuard(_C.DispatchKeySet(_C.DispatchKey.AutocastCPU))
+
+
 def function_modes() -> list[Any]:
     """The function modes of this thread, innermost last (2.6; test_modes)."""
     return list(_get_current_function_mode_stack())

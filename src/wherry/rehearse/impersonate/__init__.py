@@ -12,7 +12,8 @@ thread in none. What is data rather than a function (`torch.version.hip`) follow
     gradients     what autograd checks about devices
     exchange      DLPack, DataParallel
     composites    what C++ composites check before their first op
-    training      autocast, GradScaler, torch.compile
+    autocast      mixed precision, by the lists of a device
+    training      torch.compile, optimizers, TorchScript
     processes     threads, forked children
     distributed   process groups
     imports       modules of torch that are loaded late
@@ -30,6 +31,7 @@ import torch
 from wherry.backends._backend import Backend
 from wherry.rehearse.impersonate import (
     accelerators,
+    autocast,
     composites,
     constructors,
     distributed,
@@ -52,6 +54,7 @@ _PARTS = (
     composites,
     exchange,
     accelerators,
+    autocast,
     training,
     processes,
     distributed,
@@ -96,6 +99,7 @@ def _install() -> None:
 
 def _uninstall() -> None:
     imports.unwatch()
+    autocast.withdraw()
     refusals.unwatch()
     restore(_undo)
     _undo.clear()

@@ -1,4 +1,4 @@
-"""Autocast, torch.compile: what changes how a program trains rather than where its tensors are."""
+"""torch.compile, and what optimizers, checkpoints and TorchScript ask of torch."""
 
 from __future__ import annotations
 
@@ -12,42 +12,9 @@ import torch
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.surface import thread
 
-_autocast = torch.amp.autocast_mode.autocast
-_enter, _exit = _autocast.__enter__, _autocast.__exit__
-
 
 class RehearsalWarning(UserWarning):
     """Something that a rehearsal does differently from the real device, said once."""
-
-
-def enter_autocast(self: Any) -> Any:
-    """Autocast of the virtual device casts too: its tensors really are on the CPU, so the CPU's autocast is lent to it."""
-    out = _enter(self)
-    mode = thread.mode
-    if (
-        mode is not None
-        and mode.session.places
-        and self.device == mode.session.backend.device_type
-        and not _is_scripting()
-    ):
-        lent = self.__dict__.setdefault("_wherry_lent", [])
-        lent.append((torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")))
-        torch.set_autocast_enabled("cpu", self._enabled)
-        torch.set_autocast_dtype("cpu", self.fast_dtype)
-    return out
-
-
-def exit_autocast(self: Any, *error: Any) -> Any:
-    lent = self.__dict__.get("_wherry_lent")
-    if lent:
-        enabled, dtype = lent.pop()
-        torch.set_autocast_enabled("cpu", enabled)
-        torch.set_autocast_dtype("cpu", dtype)
-    return _exit(self, *error)
-
-
-def _is_scripting() -> bool:
-    return bool(torch._jit_internal.is_scripting())
 
 
 def _compile(original: Any) -> Any:
@@ -126,14 +93,12 @@ def _set_rng_state(original: Any) -> Any:
 
 
 def patches() -> Iterator[Patch]:
-    """Names of torch.amp, torch.compile, and what torch.optim asks."""
+    """torch.compile, and what torch.optim and TorchScript ask."""
     yield Patch(torch.jit._builtins, "_find_builtin", _find_builtin(torch.jit._builtins._find_builtin))
     for module in (torch, torch.random):
         yield Patch(module, "set_rng_state", _set_rng_state(module.set_rng_state))
     yield Patch(
         torch._C, "_group_tensors_by_device_and_dtype", _group_tensors(torch._C._group_tensors_by_device_and_dtype)
     )
-    yield Patch(_autocast, "__enter__", functools.wraps(_enter)(enter_autocast))
-    yield Patch(_autocast, "__exit__", functools.wraps(_exit)(exit_autocast))
     yield Patch(torch, "compile", _compile(torch.compile))
     yield Patch(torch.nn.Module, "compile", functools.wraps(_module_compile)(_compile_module))
