@@ -1,4 +1,4 @@
-"""Memory of a virtual device: counted to the byte, and full before the host allocates."""
+"""Memory of a virtual device: counted in blocks of 512 bytes as the real allocator does, and full before the host allocates."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_backward_frees_what_it_saved(cuda: Rehearsal) -> None:
     del y
     gc.collect()
 
-    assert held == 1024 + 4  # exp keeps its result
+    assert held == 1024 + 512  # exp keeps its result, and a block is the least there is
     assert allocated() - before == 1024  # the gradient
 
 
@@ -187,13 +187,13 @@ def test_statistics_agree_with_the_counts(cuda: Rehearsal) -> None:
 @pytest.mark.parametrize("name", ["cuda", "rocm", "xpu"])
 def test_free_memory_is_what_is_left(name: str) -> None:
     with rehearse(name, memory="2GiB") as rehearsal:
-        gc.collect()
         namespace = torch.get_device_module(rehearsal.device)
-        before, total = namespace.mem_get_info()
-        x = torch.zeros(1024, device=rehearsal.device)
+        x = torch.zeros(64 * MIB, device=rehearsal.device)
+        free, total = namespace.mem_get_info()
 
         assert total == 2 * GIB == namespace.get_device_properties(0).total_memory
-        assert namespace.mem_get_info() == (before - 4096, total)
+        assert free == total - namespace.memory_reserved()
+        assert namespace.memory_reserved() >= namespace.memory_allocated() >= 256 * MIB
         assert torch.accelerator.memory_allocated() == namespace.memory_allocated()
         del x
 
@@ -294,7 +294,8 @@ def test_error_says_how_much_and_where(small: Rehearsal) -> None:
     with pytest.raises(torch.OutOfMemoryError) as caught:
         torch.zeros(MIB, device="cuda:1")
 
-    assert "Tried to allocate 4.00 MiB. GPU 1 has a total capacity of 1.00 MiB of which 1.00 MiB is free." in str(
+    # The allocator asks the driver for 20 MiB when somebody wants 1 to 10 MiB (c10/cuda/CUDACachingAllocator.cpp, kLargeBuffer).
+    assert "Tried to allocate 20.00 MiB. GPU 1 has a total capacity of 1.00 MiB of which 1.00 MiB is free." in str(
         caught.value
     )
     assert isinstance(caught.value, RuntimeError)

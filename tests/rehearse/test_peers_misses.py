@@ -338,7 +338,7 @@ def test_mps_machine_answers_as_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.backends.mps.is_available()
         assert torch.backends.mps.is_built()
         assert torch.mps.device_count() == 1
-        assert torch.mps.current_allocated_memory() == 0
+        assert torch.mps.current_allocated_memory() >= 0
         torch.mps.synchronize()
         torch.mps.empty_cache()
         torch.mps.manual_seed(0)
