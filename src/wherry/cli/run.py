@@ -41,6 +41,9 @@ def run(
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory of each virtual device, such as 8GiB.")
     ] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="The model of each virtual device, such as rtx4090, m1 or a770.")
+    ] = None,
     result: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write how it ended as JSON, however it ended.")
     ] = None,
@@ -62,10 +65,13 @@ def run(
     if real and memory is not None:
         complain("--memory is for virtual devices: a real one has the memory it has. Leave out --memory or --real.")
         raise typer.Exit(Status.MISUSE)
+    if real and profile is not None:
+        complain("--profile is for virtual devices: a real one is what it is. Leave out --profile or --real.")
+        raise typer.Exit(Status.MISUSE)
     want = Want.VIRTUAL if virtual else Want.REAL if real else Want.EITHER
     stand_apart()
     found = find(program or [])
-    where = plans.make(on, want=want, count=count, memory=memory)
+    where = plans.make(on, want=want, count=count, memory=memory, profile=profile)
     attempt = Attempt(found, where, result_file=result, tell=None if quiet else tell)
     try:
         ending = attempt.run()

@@ -118,7 +118,7 @@ def _general(backend: Backend, sig: Signature, name: str, operands: Sequence[Ope
     key = None if entry is None else _kernel_key(operands, entry.keys, prefix or "CUDA")
     if entry is None or key is None:
         # No kernel of its own on a device: it is made of others, or the CPU build took a way that a device would not.
-        return DECOMPOSE if sig.composite else _iterate(packet, operands)
+        return DECOMPOSE if sig.composite else _iterate(packet, operands, shaped=False)
     if not (entry.checked or entry.iterator or entry.resizes):
         return next((o.place for o in operands if o.place.index is not None), operands[0].place)  # nobody looks
     if entry.checked and prefix is not None:
@@ -127,7 +127,7 @@ def _general(backend: Backend, sig: Signature, name: str, operands: Sequence[Ope
         return next(o.place for o in _check_order(operands))
     if entry.resizes:
         _outputs_with_inputs(operands)
-    return _iterate(packet, operands)
+    return _iterate(packet, operands, shaped=entry.iterator)
 
 
 def _kernel_key(operands: Sequence[Operand], keys: frozenset[str], prefix: str) -> str | None:
@@ -177,8 +177,8 @@ def _outputs_with_inputs(operands: Sequence[Operand]) -> None:
                 raise output_elsewhere(expected, operand.place)
 
 
-def _iterate(packet: str, operands: Sequence[Operand]) -> Place:
-    """TensorIterator's rule. Returns the common device."""
+def _iterate(packet: str, operands: Sequence[Operand], *, shaped: bool) -> Place:
+    """TensorIterator\'s rule, which looks at shapes first where there really is one. Returns the common device."""
     inputs = [o for o in operands if not o.output]
     if packet == "rsub":
         inputs.reverse()  # it is sub(other, self)
@@ -196,5 +196,5 @@ def _iterate(packet: str, operands: Sequence[Operand]) -> Place:
             if exempt > 1:
                 raise too_many_scalars()
             continue
-        raise shapes_apart(operands) or two_devices(common, operand.place)
+        raise (shapes_apart(operands) if shaped else None) or two_devices(common, operand.place)
     return common

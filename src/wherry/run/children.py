@@ -158,7 +158,8 @@ class Part:
             return
         from wherry.rehearse import rehearse
 
-        self._rehearsal = rehearse(self.plan.device, count=self.plan.count, memory=self.plan.memory)
+        plan = self.plan
+        self._rehearsal = rehearse(plan.device, count=plan.count, memory=plan.memory, profile=plan.profile)
         self._rehearsal.__enter__()
         # Before the fork: what the statistics are read under may be held by another thread when the process forks.
         if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from wherry import backends
 from wherry.backends import Backend, Presence, State
-from wherry.errors import BadCount, CannotRehearse, DeviceAbsent, UnknownDevice, nearest
+from wherry.errors import BadCount, CannotRehearse, DeviceAbsent, UnknownDevice, UnknownProfile, nearest
 from wherry.units import parse_bytes
 
 _ON, _INDEX, _COUNT, _MEMORY, _WANT = "WHERRY_ON", "WHERRY_INDEX", "WHERRY_COUNT", "WHERRY_MEMORY", "WHERRY_WANT"
+_PROFILE = "WHERRY_PROFILE"
 
 
 class Want(enum.Enum):
@@ -38,6 +39,7 @@ class Plan:
         count: How many devices of the backend there shall be, more than `index`.
         memory: Bytes of each virtual device, or None for what the backend usually has.
         want: Real, virtual, or either.
+        profile: The model of each virtual device, or None for the usual one.
     """
 
     backend: str
@@ -45,6 +47,7 @@ class Plan:
     count: int
     memory: int | None
     want: Want
+    profile: str | None = None
 
     @property
     def device(self) -> str:
@@ -65,6 +68,8 @@ class Plan:
         environ[_COUNT] = str(self.count)
         if self.memory is not None:
             environ[_MEMORY] = str(self.memory)
+        if self.profile is not None:
+            environ[_PROFILE] = self.profile
         environ[_WANT] = self.want.value
 
     @classmethod
@@ -83,12 +88,13 @@ class Plan:
             int(environ.get(_COUNT, "1")),
             None if memory is None else parse_bytes(memory),
             Want(environ.get(_WANT, "virtual")),
+            environ.get(_PROFILE),
         )
 
 
 def forget(environ: MutableMapping[str, str]) -> None:
     """Take the plan of an enclosing run out of an environment."""
-    for name in (_ON, _INDEX, _COUNT, _MEMORY, _WANT):
+    for name in (_ON, _INDEX, _COUNT, _MEMORY, _WANT, _PROFILE):
         environ.pop(name, None)
 
 
@@ -98,6 +104,7 @@ def make(
     want: Want = Want.EITHER,
     count: int | None = None,
     memory: str | None = None,
+    profile: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Plan:
     """Decide where to run.
@@ -105,18 +112,19 @@ def make(
     Args:
         on: "mps", "cuda", "cuda:1" (then there are at least two). None: `WHERRY_DEVICE`, else the choice of
             `wherry.pick()`, which imports torch.
-        want: Real, virtual or either. With a memory, either means virtual: a real device has the memory it has.
+        want: Real, virtual or either. With a memory or a profile, either means virtual: a real device is what it is.
         count: How many devices.
         memory: Of each virtual device: "8GiB".
+        profile: The model of each virtual device: "rtx4090".
         environ: The environment.
 
     Raises:
-        UnknownDevice, BadCount, BadSize: what was asked for makes no sense.
+        UnknownDevice, UnknownProfile, BadCount, BadSize: what was asked for makes no sense.
         CannotRehearse: this backend has no virtual device.
         DeviceAbsent: a real device was insisted on and is not here; the reason is the probe's.
     """
     nbytes = None if memory is None else parse_bytes(memory)
-    if nbytes is not None and want is Want.EITHER:
+    if (nbytes is not None or profile is not None) and want is Want.EITHER:
         want = Want.VIRTUAL
     asked = on or _default(environ)
     backend, index = parse(asked)
@@ -129,9 +137,12 @@ def make(
         raise UnknownDevice(asked, [f"{backend.name}:{i}" for i in range(count)], title=backend.title)
     if want is Want.VIRTUAL and backend.virtual is None:
         raise CannotRehearse(backend.name, "its file describes no virtual device")
+    profiles = {} if backend.virtual is None else backend.virtual.profiles
+    if profile is not None and profile not in profiles:
+        raise UnknownProfile(profile, backend.name, profiles)
     if want is Want.REAL:
         _insist(backend, count, asked)
-    return Plan(backend.name, index, count, nbytes, want)
+    return Plan(backend.name, index, count, nbytes, want, profile)
 
 
 def parse(device: str) -> tuple[Backend, int]:

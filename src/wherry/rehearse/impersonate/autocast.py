@@ -26,21 +26,64 @@ from wherry.rehearse.surface import thread
 _autocast = torch.amp.autocast_mode.autocast
 _enter, _exit = _autocast.__enter__, _autocast.__exit__
 
-_TO_FLOAT32 = """
-    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor
-    pow.Scalar softplus layer_norm native_layer_norm group_norm cosine_similarity dist pdist renorm logsumexp
-    frobenius_norm.dim nuclear_norm nuclear_norm.dim norm.Scalar norm.ScalarOpt_dim
-""".split()
+_TO_FLOAT32 = [
+    "acos",
+    "asin",
+    "cosh",
+    "erfinv",
+    "exp",
+    "expm1",
+    "log",
+    "log10",
+    "log2",
+    "log1p",
+    "reciprocal",
+    "rsqrt",
+    "sinh",
+    "tan",
+    "pow.Tensor_Scalar",
+    "pow.Tensor_Tensor",
+    "pow.Scalar",
+    "softplus",
+    "layer_norm",
+    "native_layer_norm",
+    "group_norm",
+    "cosine_similarity",
+    "dist",
+    "pdist",
+    "renorm",
+    "logsumexp",
+    "frobenius_norm.dim",
+    "nuclear_norm",
+    "nuclear_norm.dim",
+    "norm.Scalar",
+    "norm.ScalarOpt_dim",
+]
 """Ops that a device computes in float32, and that the CPU's lists do not mention."""
 
-_TO_FLOAT32_UNLESS_TOLD = """
-    softmax.int log_softmax.int cumprod cumsum sum sum.dim_IntList linalg_vector_norm
-""".split()
+_TO_FLOAT32_UNLESS_TOLD = [
+    "softmax.int",
+    "log_softmax.int",
+    "cumprod",
+    "cumsum",
+    "sum",
+    "sum.dim_IntList",
+    "linalg_vector_norm",
+]
 """The same, unless the call names the dtype of its result."""
 
-_TO_WIDEST = """
-    addcdiv addcmul atan2 bilinear cross dot vdot index_put tensordot scatter_add
-""".split()
+_TO_WIDEST = [
+    "addcdiv",
+    "addcmul",
+    "atan2",
+    "bilinear",
+    "cross",
+    "dot",
+    "vdot",
+    "index_put",
+    "tensordot",
+    "scatter_add",
+]
 """Ops whose operands must agree: all go to the widest dtype among them."""
 
 _library: torch.library.Library | None = None

@@ -141,7 +141,10 @@ def cholesky_solve(mode: Mode, self: Tensor, input2: Tensor, *_: Any, **__: Any)
 
 
 def _ctc_loss(original: Any) -> Any:
-    """ctc_loss brings targets and lengths to where it needs them (LossCTC.cpp, `ctc_loss.Tensor`)."""
+    """ctc_loss brings targets to the device and reads its lengths on the host (LossCTC.cpp, `ctc_loss.Tensor`).
+
+    Under a dispatch mode it would keep the lengths as tensors, which real devices do not see.
+    """
 
     @functools.wraps(original)
     def stand_in(
@@ -150,7 +153,8 @@ def _ctc_loss(original: Any) -> Any:
         if thread.mode is not None and thread.mode.session.places:
             targets = targets.to(log_probs.device)
             input_lengths, target_lengths = (
-                value.cpu() if isinstance(value, Tensor) else value for value in (input_lengths, target_lengths)
+                value.tolist() if isinstance(value, Tensor) and value.dim() == 1 else value
+                for value in (input_lengths, target_lengths)
             )
         return original(log_probs, targets, input_lengths, target_lengths, *rest, **kwargs)
 
