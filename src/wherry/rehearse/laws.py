@@ -178,7 +178,7 @@ def _outputs_with_inputs(operands: Sequence[Operand]) -> None:
 
 
 def _iterate(packet: str, operands: Sequence[Operand], *, shaped: bool) -> Place:
-    """TensorIterator\'s rule, which looks at shapes first where there really is one. Returns the common device."""
+    """TensorIterator's rule, which looks at shapes first where there really is one. Returns the common device."""
     inputs = [o for o in operands if not o.output]
     if packet == "rsub":
         inputs.reverse()  # it is sub(other, self)
