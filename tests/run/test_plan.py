@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wherry.errors import BadCount, BadSize, DeviceAbsent, UnknownDevice
+from wherry.errors import BadCount, BadSize, DeviceAbsent, UnknownDevice, UnknownProfile
 from wherry.run.plan import Plan, Want, make
 from wherry.units import GIB
 
@@ -99,6 +99,21 @@ def test_a_device_that_makes_no_sense(on, error, sentence):
 def test_a_count_that_makes_no_sense(count):
     with pytest.raises(BadCount, match="no number of cuda devices"):
         make("cuda", count=count)
+
+
+def test_a_profile_means_a_rehearsal_and_reaches_the_children():
+    plan = make("cuda", profile="rtx4090")
+    environ: dict[str, str] = {}
+
+    plan.write_to(environ)
+
+    assert plan == Plan("cuda", 0, 1, None, Want.VIRTUAL, "rtx4090")
+    assert Plan.read_from(environ) == plan
+
+
+def test_a_profile_of_another_backend():
+    with pytest.raises(UnknownProfile, match='"m1" is no profile of cuda'):
+        make("cuda", profile="m1")
 
 
 def test_a_memory_that_makes_no_sense():
