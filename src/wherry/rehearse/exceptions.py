@@ -246,9 +246,7 @@ def convolution(call: Meeting) -> Place | None:
     if image is None or weight is None:
         return None
     prefix = call.backend.wording.check_prefix
-    if image.place.index is None:
-        if prefix is None:
-            return None
+    if image.place.index is None and prefix is not None:
         kernel = "slow_conv_transpose2d" if call.arguments.get("transposed") else "__slow_conv2d_forward"
         odd = weight if weight.place is not image.place else bias
         assert odd is not None
@@ -256,8 +254,8 @@ def convolution(call: Meeting) -> Place | None:
     for operand in (weight, bias):
         if operand is None or operand.place is image.place:
             continue
-        if operand.place.index is not None:
-            raise one_device(operand.name, operand.place, image.place, f"wrapper_{prefix or 'MPS'}__cudnn_convolution")
+        if operand.place.index is not None and prefix is not None:
+            raise one_device(operand.name, operand.place, image.place, f"wrapper_{prefix}__cudnn_convolution")
         found = type_name(image.tensor.dtype, image.place, call.backend)
         wanted = type_name(operand.tensor.dtype, operand.place, call.backend)
         raise RuntimeError(f"Input type ({found}) and {operand.name} type ({wanted}) should be the same")

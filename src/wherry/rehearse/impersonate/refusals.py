@@ -80,6 +80,13 @@ REFUSED: dict[str, str] = {
     "torch.xpu.temperature": _MEASURED,
     "torch.xpu.power_draw": _MEASURED,
     "torch.xpu.clock_rate": _MEASURED,
+    **{
+        f"torch.cuda.{dtype}Storage": "a storage is made by its tensor here: torch.empty(n, device=...).untyped_storage()"
+        for dtype in (
+            *("BFloat16", "Bool", "Byte", "Char", "ComplexDouble", "ComplexFloat", "Double", "Float", "Half", "Int"),
+            *("Long", "Short"),
+        )
+    },
     "torch.UntypedStorage._share_cuda_": "memory of a virtual device is known to its own process only",
     "torch.UntypedStorage._new_shared_cuda": "memory of a virtual device is known to its own process only",
 }

@@ -60,8 +60,8 @@ WORKS: dict[str, str] = {
     "torch.backends.cusparselt": "is_available version",
     "torch.backends.mps": "get_core_count get_name is_available is_built is_macos13_or_newer is_macos_or_newer",
     "torch.cuda": f"{_DEVICES} cudart check_error default_stream get_sync_debug_mode set_sync_debug_mode "
-    + " ".join(f"{d}Tensor {d}Storage" for d in _DTYPES.split())
-    + " BoolTensor BoolStorage ComplexDoubleStorage ComplexFloatStorage",
+    + " ".join(f"{d}Tensor" for d in _DTYPES.split())
+    + " BoolTensor",
     "torch.cuda.CUDAGraph": "capture_begin capture_end instantiate pool register_generator_state replay reset",
     "torch.cuda.Event": "cuda_event device elapsed_time event_id query record synchronize wait",
     "torch.cuda.MemPool": "allocator id snapshot use_count",
