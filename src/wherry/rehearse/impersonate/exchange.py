@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.cuda.comm
 from torch import Tensor
 from torch.nn.parallel import comm
 
@@ -166,4 +167,5 @@ def patches() -> Iterator[Patch]:
         yield Patch(module, "from_dlpack", _from_dlpack(module.from_dlpack))
         yield Patch(module, "to_dlpack", _export(module.to_dlpack))
     for virtual in (broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather):
-        yield Patch(comm, virtual.__name__, _collective(getattr(comm, virtual.__name__), virtual))
+        for module in (comm, torch.cuda.comm):
+            yield Patch(module, virtual.__name__, _collective(getattr(comm, virtual.__name__), virtual))
