@@ -302,7 +302,10 @@ MISUSES = {
     "index beyond the count": (["--on", "cuda:1", "--count", "1", "train.py"], '"cuda:1" asks for index 1'),
     "memory": (["--on", "cuda", "--memory", "lots", "train.py"], '"lots" is no size:'),
     "virtual and real": (["--virtual", "--real", "train.py"], "--virtual and --real contradict each other."),
-    "profile": (["--on", "cuda", "--profile", "rtx409", "train.py"], '"rtx409" is no profile of cuda. Did you mean "rtx4090"?'),
+    "profile": (
+        ["--on", "cuda", "--profile", "rtx409", "train.py"],
+        '"rtx409" is no profile of cuda. Did you mean "rtx4090"?',
+    ),
     "real with profile": (["--real", "--profile", "t4", "train.py"], "--profile is for virtual devices"),
     "real with memory": (["--real", "--memory", "1GiB", "train.py"], "--memory is for virtual devices"),
     "result in no folder": (
