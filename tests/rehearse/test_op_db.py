@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core as opinfo_core
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -98,6 +100,13 @@ class Sample:
         """Whether any argument says where the result belongs."""
         leaves, _ = tree_flatten((self.args, self.kwargs))
         return any(isinstance(leaf, Tensor | torch.device) for leaf in leaves) or any(map(self.asks_for, DEVICES))
+
+
+@pytest.fixture(autouse=True)
+def _no_look_at_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpInfo looks through the whole stack for a unittest to report to, which takes most of the time there is none."""
+    for module in (common_utils, opinfo_core):
+        monkeypatch.setattr(module, "extract_test_fn", lambda: None)
 
 
 def samples_of(entry: Any, device: str, *, requires_grad: bool = False) -> list[Sample]:
