@@ -14,11 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import wherry
 from wherry import backends
 from wherry.backends import Backend, Memory, Presence, State
+
+# The first example of a property may import what later ones find imported, and machines that run tests are shared.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 LAUNCHERS = ("LOCAL_RANK", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")
 VISIBILITY = tuple(name for backend in backends.all() for name in backend.visibility)

@@ -80,9 +80,9 @@ def test_multiprocessing_children_are_counted_once(folder, script, method):
     script(f"""
         import multiprocessing, torch
         def work(n):
-            torch.ones(n).to("cuda")
+            torch.ones(n).to("mps")
         if __name__ == "__main__":
-            torch.ones(1).to("cuda")
+            torch.ones(1).to("mps")
             context = multiprocessing.get_context({method!r})
             children = [context.Process(target=work, args=(n,)) for n in (10, 100)]
             for child in children: child.start()
@@ -90,7 +90,7 @@ def test_multiprocessing_children_are_counted_once(folder, script, method):
             print([child.exitcode for child in children])
     """)
 
-    done = folder.wherry("run", "--on", "cuda", "--virtual", "--result", "result.json", "program.py")
+    done = folder.wherry("run", "--on", "mps", "--virtual", "--result", "result.json", "program.py")
 
     assert (done.status, done.stdout) == (0, "[0, 0]\n")
     assert folder.result()["ledger"]["h2d_nbytes"] == 4 * 111
@@ -100,16 +100,17 @@ def test_multiprocessing_children_are_counted_once(folder, script, method):
 
 @pytest.mark.slow
 def test_a_plain_fork_is_counted_once(folder, script):
+    """On mps, which a forked child may go on using; CUDA and XPU refuse (tests/rehearse/surface/test_processes.py)."""
     script("""
         import os, sys, torch
-        torch.ones(1).to("cuda")
+        torch.ones(1).to("mps")
         pid = os.fork()
-        torch.ones(10).to("cuda")
+        torch.ones(10).to("mps")
         if pid:
             os.waitpid(pid, 0)
     """)
 
-    done = folder.wherry("run", "--on", "cuda", "--virtual", "--result", "result.json", "program.py")
+    done = folder.wherry("run", "--on", "mps", "--virtual", "--result", "result.json", "program.py")
 
     assert done.status == 0
     assert folder.result()["ledger"]["h2d_nbytes"] == 4 * 21
@@ -142,14 +143,14 @@ def test_a_killed_child_is_missing_and_nothing_else(folder, script):
     script("""
         import multiprocessing, os, signal, torch
         def work():
-            torch.ones(100).to("cuda")
+            torch.ones(100).to("mps")
             os.kill(os.getpid(), signal.SIGKILL)
-        torch.ones(1).to("cuda")
+        torch.ones(1).to("mps")
         child = multiprocessing.get_context("fork").Process(target=work)
         child.start(); child.join(); print(child.exitcode)
     """)
 
-    done = folder.wherry("run", "--on", "cuda", "--virtual", "--result", "result.json", "program.py")
+    done = folder.wherry("run", "--on", "mps", "--virtual", "--result", "result.json", "program.py")
 
     assert (done.status, done.stdout) == (0, "-9\n")
     assert folder.result()["ledger"]["h2d_nbytes"] == 4
