@@ -304,11 +304,6 @@ def check_set(target: Place, source: Place) -> None:
         )
 
 
-NO_DEVICE_KERNEL = frozenset(
-    {"histogram", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors", "_spdiags"}
-)
-"""Ops that programs call and that have a kernel for the CPU only: neither CUDA's nor XPU's (native_functions.yaml)."""
-
 _ANY = (
     "copy copy_ _copy_from _copy_from_and_resize _to_copy slice_scatter select_scatter diagonal_scatter as_strided_scatter "
     "expand_as view_as reshape_as resize_as_ resize_as_sparse_ is_same_size broadcast_tensors fill_ fill full linspace "

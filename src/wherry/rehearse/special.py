@@ -45,8 +45,6 @@ def of(func: OpOverload) -> Special | None:
     """The function an overload goes through, or None for the common path."""
     sig = signature(func)
     packet = sig.name.removeprefix("aten::").split(".", 1)[0]
-    if packet in exceptions.NO_DEVICE_KERNEL:
-        return without_kernel
     if packet in _BY_NAME:
         return _BY_NAME[packet]
     if sig.name in _SCALARS_ON_HOST:
@@ -255,19 +253,6 @@ def batch_sizes_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwa
     mark_all(packed, residence(data))
     mark_all(batch_sizes, HOST)
     return packed, batch_sizes
-
-
-def without_kernel(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An op that only the CPU has a kernel for (aten/src/ATen/core/dispatch/OperatorEntry.cpp, `reportError`)."""
-    prefix = mode.session.backend.wording.check_prefix
-    if prefix is not None and any(o.place.index is not None for o in operands_of(func, args, kwargs)):
-        raise NotImplementedError(
-            f"Could not run '{signature(func).name}' with arguments from the '{prefix}' backend. This could be because the "
-            "operator doesn't exist for this backend, or was omitted during the selective/custom build process (if using "
-            "custom build). If you are a Facebook employee using PyTorch on mobile, please visit "
-            "https://fburl.com/ptmfixes for possible resolutions."
-        )
-    return mode.meet(func, args, kwargs)
 
 
 def scalars_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.impersonate.tensor import relocate, settled
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.randomness import VirtualGenerator, device_of
-from wherry.rehearse.records import HOST, move_all, residence
+from wherry.rehearse.records import move_all, residence
 from wherry.rehearse.surface import thread
 from wherry.rehearse.wording import one_device
 from wherry.storage import Place
@@ -49,7 +49,7 @@ def _asked(mode: Mode, kwargs: dict[str, Any]) -> Place:
 def _built_at(place: Place, build: Callable[[], Tensor]) -> Tensor:
     """Build on the host, then say that it was built at `place`."""
     out = build()
-    if place is not HOST:
+    if residence(out) is not place:  # also one that C++ cast on the way, which is floating
         move_all(out, place)
     return out
 
@@ -92,7 +92,7 @@ def asarray(original: Any, mode: Mode, obj: Any, **kwargs: Any) -> Tensor:
     if not isinstance(obj, Tensor) or device is None:
         place = _asked(mode, {"device": device}) if not isinstance(obj, Tensor) else residence(obj)
         out = original(obj, **kwargs, device="cpu")
-        return out if place is HOST or out is obj else _built_at(place, lambda: out)
+        return out if out is obj else _built_at(place, lambda: out)
     place = mode.session.resolve(device)
     if place is settled(mode, obj):
         return original(obj, **kwargs)
