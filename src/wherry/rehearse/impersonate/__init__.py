@@ -17,6 +17,7 @@ thread in none. What is data rather than a function (`torch.version.hip`) follow
     processes     threads, forked children
     distributed   process groups
     imports       modules of torch that are loaded late
+    caches        what torch keeps of the machine it first saw
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from wherry.backends._backend import Backend
 from wherry.rehearse.impersonate import (
     accelerators,
     autocast,
+    caches,
     composites,
     constructors,
     distributed,
@@ -117,6 +119,7 @@ def _stand_ins() -> list[Patch]:
 
 def _apply_constants() -> None:
     """Give `torch.version.*` and the like the values of the rehearsal entered last, or their own."""
+    caches.forget()
     for (owner, name), value in _constants_before.items():
         if value is MISSING:
             delattr(owner, name)

@@ -1,0 +1,37 @@
+"""Answers about devices that torch computes once for a process, and keeps.
+
+Another rehearsal is another machine, so what they hold is dropped whenever a rehearsal begins or ends. The functions
+themselves stay in place: dropping is right for whoever took hold of one before.
+"""
+
+from __future__ import annotations
+
+import sys
+
+REMEMBERED: dict[str, tuple[str, ...]] = {
+    "torch": ("get_device_module",),
+    "torch._native.cutedsl_utils": ("_check_runtime_available",),
+    "torch._native.ops.foreach_mm.impl": ("_check_nvmath_cublaslt",),
+    "torch._native.ops.scatter_add.cutedsl_impl": ("_has_sm90_plus", "_is_rocm"),
+    "torch._native.ops.topk.cutedsl_impl": ("_min_rows_for_full_wave",),
+    "torch._native.triton_utils": ("_check_runtime_available",),
+    "torch._utils": ("_get_device_module",),
+    "torch._utils_internal": ("max_clock_rate",),
+    "torch.accelerator": ("get_device_capability",),
+    "torch.backends.mps": ("get_core_count", "get_name", "is_available", "is_macos13_or_newer", "is_macos_or_newer"),
+    "torch.cuda": ("_check_bf16_tensor_supported",),
+    "torch.nn.attention._fa3": ("_get_device_major",),
+    "torch.nn.attention._fa4": ("_get_device_major",),
+    "torch.xpu": ("get_device_capability",),
+}
+"""Functions under `functools.cache`, by module (2.6 to 2.14; tests/rehearse/surface/test_caches.py looks for new ones)."""
+
+
+def forget() -> None:
+    """Drop what torch remembers of the machine. Modules that are not loaded have nothing to drop."""
+    for name, functions in REMEMBERED.items():
+        module = sys.modules.get(name)
+        for function in functions:
+            clear = getattr(getattr(module, function, None), "cache_clear", None)
+            if clear is not None:
+                clear()
