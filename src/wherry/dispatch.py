@@ -7,7 +7,7 @@ in `tests/torch_contract/` that notices when it goes. Nothing else in wherry imp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -54,6 +54,21 @@ def drop_finished() -> None:
     """Take finished modes off the top of this thread's stack (`_get_current_dispatch_mode`, 2.6; test_modes)."""
     while isinstance(mode := _get_current_dispatch_mode(), DispatchMode) and mode.finished:
         _pop_mode(None)
+
+
+def pop_mode(kind: type[DispatchMode]) -> Any:
+    """Take the innermost mode of this thread off its stack if it is the only one and of this kind, or return None.
+
+    (`_pop_mode`, `_len_torch_dispatch_stack`, 2.6; test_modes)
+    """
+    if _C._len_torch_dispatch_stack() != 1 or not isinstance(_get_current_dispatch_mode(), kind):
+        return None
+    return _pop_mode(None)
+
+
+def push_mode(mode: DispatchMode) -> None:
+    """Put a mode back (2.6; test_modes)."""
+    _push_mode(mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +157,58 @@ def kernel_key(overload: OpOverload, device_type: str) -> str | None:
 
 def run_kernel(overload: OpOverload, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the kernel of one dispatch key (2.6; test_modes)."""
-    return overload._op_dk(getattr(_C.DispatchKey, key), *args, **kwargs)
+    with _lazy_bits_seen():
+        return overload._op_dk(getattr(_C.DispatchKey, key), *args, **kwargs)
+
+
+_LAZY_BITS = (
+    _C.DispatchKeySet(_C.DispatchKey.Conjugate)
+    | _C.DispatchKeySet(_C.DispatchKey.Negative)
+    | _C.DispatchKeySet(_C.DispatchKey.ZeroTensor)
+)
+
+
+def _lazy_bits_seen() -> Any:
+    """A context in which ops look at the conjugate and the negative bit of their operands.
+
+    Below a dispatch mode PyTorch leaves these keys out, since they stand above it. A kernel that conjugates and goes on
+    with other ops then goes on with values that nobody conjugated: `torch.pinverse` of complex numbers is wrong under
+    any dispatch mode (`_ForceDispatchKeyGuard`, 2.6; test_modes).
+    """
+    include = _C._dispatch_tls_local_include_set()
+    return _C._ForceDispatchKeyGuard(include, _C._dispatch_tls_local_exclude_set() - _LAZY_BITS)
+
+
+@cache
+def runner(overload: OpOverload) -> Callable[..., Any]:
+    """What runs an op below the dispatch modes: on any arguments, what a program without a mode would get.
+
+    Only a kernel that is made of other ops can conjugate between them, which those of linear algebra are, by whatever
+    key they are registered.
+    """
+    op = overload._op
+    sig = signature(overload)
+    if not sig.fresh or not (sig.composite or "linalg" in sig.name or overload._schema.name in _MADE_OF_OTHERS):
+        return op
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if any(map(_may_be_complex, (*args, *kwargs.values()))):
+            with _lazy_bits_seen():
+                return op(*args, **kwargs)
+        return op(*args, **kwargs)
+
+    return run
+
+
+_MADE_OF_OTHERS: frozenset[str] = frozenset()
+
+
+def _may_be_complex(argument: object) -> bool:
+    if type(argument) is torch.Tensor:
+        return argument.is_complex()
+    if isinstance(argument, list | tuple):
+        return any(map(_may_be_complex, argument))
+    return isinstance(argument, torch.Tensor)  # of a subclass, which is not asked
 
 
 def functorch_level_below(tensor: torch.Tensor) -> torch.Tensor | None:

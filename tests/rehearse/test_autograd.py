@@ -427,3 +427,79 @@ def test_gradcheck_passes_on_the_device(device: str) -> None:
 
     assert torch.autograd.gradcheck(torch.sin, torch.randn(3, dtype=dtype, device=device, requires_grad=True))
     assert torch.autograd.gradcheck(lambda x: x.to(device).sin(), torch.randn(3, dtype=dtype, requires_grad=True))
+
+
+# Nodes that ask whether a dispatch mode listens
+
+
+def test_loss_that_depends_on_the_gauge_is_refused_as_without_a_rehearsal(device: str) -> None:
+    x = torch.tensor([[1.3, 2.1], [-0.7, 0.9]], device=device, requires_grad=True)
+    loss = torch.linalg.eig(x).eigenvectors.imag.sum()
+
+    with pytest.raises(RuntimeError, match="linalg_eig_backward: The eigenvectors in the complex case"):
+        loss.backward()
+
+    assert place(x + 1) == device
+
+
+def test_gradient_of_a_product_is_rounded_as_on_the_cpu_and_on_the_device(device: str) -> None:
+    values = torch.rand(50, generator=torch.Generator().manual_seed(0)) + 0.5
+    wanted = values.clone().requires_grad_()
+    wanted.prod().backward()
+
+    x = values.to(device).requires_grad_()
+    x.prod().backward()
+
+    assert place(x.grad) == device
+    assert torch.equal(x.grad.cpu(), wanted.grad)
+
+
+def test_gradient_of_a_gradient_of_a_product_is_on_the_device(device: str) -> None:
+    x = torch.tensor([2.0, 3.0, 5.0], device=device, requires_grad=True)
+    (first,) = torch.autograd.grad(x.prod(), x, create_graph=True)
+
+    (second,) = torch.autograd.grad(first.sum(), x)
+
+    assert place(first) == place(second) == device
+    assert second.tolist() == [8, 7, 5]
+
+
+def test_graph_that_is_kept_runs_again(device: str) -> None:
+    x = torch.tensor([2.0, 3.0], device=device, requires_grad=True)
+    y = x.cumprod(0).sum()
+
+    y.backward(retain_graph=True)
+    y.backward()
+
+    assert place(x.grad) == device
+    assert x.grad.tolist() == [8, 4]
+
+
+# Complex numbers
+
+
+def test_inverse_of_complex_numbers_is_that_of_the_cpu(device: str) -> None:
+    if device.startswith("mps"):
+        pytest.skip("MPS computes no pseudoinverse")
+    x = torch.tensor([[1 + 2j, 3 - 1j, 1j], [0.5j, 2, 1]], dtype=torch.complex64)
+
+    assert torch.equal(torch.pinverse(x.to(device)).cpu(), torch.pinverse(x))
+
+
+# Products
+
+
+def test_half_precision_is_multiplied_into_float32(device: str) -> None:
+    a = torch.full((1, 4096), 1.0, dtype=torch.float16, device=device)
+    if device.startswith("mps"):
+        with pytest.raises(NotImplementedError):
+            torch.mm(a, a.T, out_dtype=torch.float32)
+        return
+
+    wide = torch.mm(a * 3, a.T * 7, out_dtype=torch.float32)
+
+    assert (place(wide), wide.dtype, wide.item()) == (device, torch.float32, 21 * 4096)
+    with pytest.raises(RuntimeError, match="out_dtype must be the same as input dtype or fp32"):
+        torch.mm(a, a.T, out_dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.mm(a, a.T.cpu(), out_dtype=torch.float32)

@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode_stack,
 )
 
+from wherry.dispatch import DispatchMode, pop_mode, push_mode, runner
+
 
 class Recording(TorchDispatchMode):
     """Notes the ops that go by."""
@@ -282,15 +284,79 @@ def test_svd_computes_its_vectors_under_any_mode(mode: Recording) -> None:
     assert given.get("compute_uv", True) is True
 
 
-def test_matmul_takes_another_kernel_under_any_mode() -> None:
-    a, b = torch.ones(2, 3, 4), torch.ones(4)
+def test_product_of_two_batches_is_folded_under_any_mode() -> None:
+    a, b = torch.ones(5, 2, 3), torch.ones(1, 3, 4)
 
+    with torch.autograd.profiler.profile() as plain:
+        a @ b
     with Recording() as recording:
-        torch.matmul(a.requires_grad_(), torch.ones(4, 5))
+        a @ b
 
+    assert "aten::bmm" in {event.name for event in plain.function_events}
     assert "mm" in recording.names
     assert "bmm" not in recording.names
-    assert torch.matmul(a, b).shape == (2, 3)
+
+
+def test_kernel_of_others_below_a_mode_does_not_see_the_conjugate_bit() -> None:
+    x = torch.tensor([[1 + 2j, 3 - 1j], [0.5j, 2]])
+
+    with Recording():
+        below = torch.pinverse(x)
+
+    assert not torch.allclose(below, torch.pinverse(x))  # if they agree, dispatch.runner has nothing to do any more
+    assert torch.allclose(with_help(torch.pinverse, x), torch.pinverse(x))
+
+
+def with_help(function: Any, x: Tensor) -> Tensor:
+    """A function in a mode that runs ops by `dispatch.runner`."""
+
+    class Helped(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return runner(func)(*args, **(kwargs or {}))
+
+    with Helped():
+        return function(x)
+
+
+def test_engine_puts_the_modes_back_that_a_hook_took_away_before_a_node_failed() -> None:
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            raise ArithmeticError
+
+    with Recording() as recording:
+        y = Fails.apply(torch.ones(2, requires_grad=True))
+        y.grad_fn.register_prehook(lambda gradients: torch.utils._python_dispatch._pop_mode(None) and None)
+        with pytest.raises(ArithmeticError):
+            y.sum().backward()
+
+        assert _get_current_dispatch_mode() is recording
+
+
+def test_only_mode_of_its_kind_is_taken_off_and_put_back() -> None:
+    with Rehearsing() as outer:
+        assert pop_mode(Rehearsing) is outer
+        assert _get_current_dispatch_mode() is None
+        push_mode(outer)
+        assert _get_current_dispatch_mode() is outer
+        with Recording() as inner:
+            assert pop_mode(Rehearsing) is None
+            assert _get_current_dispatch_mode() is inner
+
+
+class Rehearsing(DispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_backward_of_a_product_asks_who_listens(mode: Recording) -> None:
+    torch.ones(3, requires_grad=True).prod().backward()
+
+    assert "cumprod" in mode.names  # without a mode: result / input, if no input is zero
 
 
 def test_no_subclass_function_is_called_where_they_are_disabled() -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 from torch.nn import Parameter
 
-from wherry.dispatch import DispatchMode, OpOverload, run_kernel, signature
+from wherry.dispatch import DispatchMode, OpOverload, run_kernel, runner, signature
 from wherry.rehearse import laws, special
 from wherry.rehearse.records import (
     FLOATING,
@@ -169,7 +169,7 @@ class Mode(DispatchMode):
 
     def common(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], here: Place) -> Any:
         """Run an op whose place is known."""
-        out = func._op(*args, **kwargs)
+        out = runner(func)(*args, **kwargs)
         self.ambient = here
         mark_all(out, here)
         return out
@@ -223,5 +223,5 @@ _plans: dict[OpOverload, Plan] = {}
 def _plan(func: OpOverload) -> Plan:
     plan = _plans.get(func)
     if plan is None:
-        plan = _plans[func] = Plan(special.of(func), func._op, signature(func).fresh)
+        plan = _plans[func] = Plan(special.of(func), runner(func), signature(func).fresh)
     return plan

@@ -68,6 +68,8 @@ class Rehearsal(contextlib.ContextDecorator):
         self.profile = Profile("CPU", 0) if backend.virtual is None else backend.virtual.profile(profile)
         self.index = index
         self.h2d_nbytes = self.d2h_nbytes = self.d2d_nbytes = 0
+        self.asks_who_listens = False
+        """Whether a graph may hold a node that must not notice a mode (`impersonate.gradients.quietly`)."""
         self.places: tuple[Place, ...] = ()
         if backend.name != "cpu":
             self.places = tuple(place_of(torch.device(backend.device_type, i)) for i in range(count))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from wherry.dispatch import OpOverload, kernel_key, run_kernel, signature
+from wherry.dispatch import OpOverload, kernel_key, overload_named, run_kernel, signature
 from wherry.rehearse import exceptions, laws
 from wherry.rehearse.absence import is_foreign
 from wherry.rehearse.accounting import reserve
@@ -49,6 +49,10 @@ def of(func: OpOverload) -> Special | None:
         return _BY_NAME[packet]
     if sig.name in _SCALARS_ON_HOST:
         return scalars_on_host
+    if sig.name in _WIDER_PRODUCTS:
+        return wider_product
+    if sig.name == "aten::masked_fill.Tensor":
+        return asks_who_listens
     if func.namespace not in _TORCHS_OWN:
         return library_op
     if sig.implicit:
@@ -214,8 +218,14 @@ def singular_values(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs:
             args = (*args[:position], False, *args[position + 1 :])
         else:
             kwargs = {**kwargs, name: False}
-    operands = tuple(operands_of(func, args, kwargs))
-    return mode.common(func, args, kwargs, operands[0].place)
+    return asks_who_listens(mode, func, args, kwargs)
+
+
+def asks_who_listens(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op whose backward asks whether a mode listens: note that there is one (`impersonate.gradients.quietly`)."""
+    if torch.is_grad_enabled():
+        mode.session.asks_who_listens = True
+    return mode.meet(func, args, kwargs)
 
 
 def library_op(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -232,6 +242,32 @@ def library_op(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict
     with mode:
         out = run_kernel(func, key, args, kwargs)
     settle_all(out, here)
+    return out
+
+
+def wider_product(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`mm(a, b, out_dtype=torch.float32)` of half precision, which CUDA and XPU have a kernel for and the CPU has not.
+
+    Sums in the wider type, as they do (native/cuda/Blas.cpp, `_mm_dtype_out_cuda`, whose checks are made here).
+    """
+    places = {operand.place for operand in mode.settle(tuple(operands_of(func, args, kwargs)))}
+    prefix = mode.session.backend.wording.check_prefix
+    if len(places) != 1 or prefix is None or (here := places.pop()).index is None:
+        return mode.meet(func, args, kwargs)
+    sig = signature(func)
+    position = sig.arguments.index("out_dtype")
+    tensors, wider = args[:position], args[position]
+    narrow = tensors[-1].dtype
+    if tensors[-2].dtype != narrow:
+        raise RuntimeError("input dtypes must be the same")
+    if wider != narrow and not (wider == torch.float32 and narrow in (torch.float16, torch.bfloat16)):
+        raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")
+    packet = sig.name.removeprefix("aten::").partition(".")[0]
+    run = overload_named(f"{packet}.out" if "out" in kwargs else packet)._op
+    cast = overload_named("_to_copy")._op
+    out = run(*(cast(tensor, dtype=wider) for tensor in tensors), **kwargs)
+    mode.ambient = here
+    mark_all(out, here)
     return out
 
 
@@ -286,6 +322,13 @@ _VALUES_ONLY = frozenset(
 )
 """Functions that need singular values or eigenvalues without their vectors, by the `__name__` of the C function."""
 
+_WIDER_PRODUCTS = frozenset(
+    f"aten::{op}.dtype{out}" for op in ("mm", "bmm", "addmm", "baddbmm") for out in ("", "_out")
+)
+
+ASK_WHO_LISTENS = ("prod", "cumprod", "linalg_eig")
+"""Ops that make the nodes of `impersonate.gradients.ASK_WHO_LISTENS`, besides `masked_fill.Tensor`."""
+
 _SCALARS_ON_HOST = frozenset(
     f"aten::_foreach_{op}{place}.Tensor" for op in ("addcdiv", "addcmul") for place in ("", "_")
 )
@@ -317,6 +360,7 @@ _TORCHS_OWN = frozenset(
 
 _BY_NAME: dict[str, Special] = {
     "copy_": copy_,
+    **dict.fromkeys(ASK_WHO_LISTENS, asks_who_listens),
     "_linalg_svd": singular_values,
     "_linalg_eigh": singular_values,
     **dict.fromkeys(("_nested_tensor_from_tensor_list",), nested_from_list),

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherry.dispatch import functorch_level_below
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.impersonate.tensor import settled
 from wherry.rehearse.mode import Mode
@@ -161,6 +162,36 @@ def _ctc_loss(original: Any) -> Any:
     return stand_in
 
 
+def _matmul(original: Any) -> Any:
+    """matmul of two batches, of which one has a single matrix: PyTorch folds that into one product under any dispatch mode.
+
+    Elsewhere it repeats the matrix, unless it requires a gradient (LinearAlgebra.cpp, `_matmul_impl`, which asks
+    `isTensorSubclassLike`). The last bits of the two ways differ, and so does the memory they take.
+    """
+
+    @functools.wraps(original)
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 2 and not kwargs and thread.mode is not None:
+            left, right = args
+            if isinstance(left, Tensor) and isinstance(right, Tensor) and left.dim() == right.dim() == 3:
+                a, b = left.shape[0], right.shape[0]
+                if a != b and not (left if a == 1 else right).requires_grad and 1 in (a, b) and _is_plain(left, right):
+                    batch = max(a, b)
+                    repeated = (t.expand(batch, -1, -1).reshape(batch, t.shape[1], t.shape[2]) for t in args)
+                    return torch.ops.aten._unsafe_view(torch.bmm(*repeated), [batch, left.shape[1], right.shape[2]])
+        return original(*args, **kwargs)
+
+    return stand_in
+
+
+def _is_plain(*tensors: Tensor) -> bool:
+    """Whether tensors are strided and no subclasses, which PyTorch folds with or without a mode."""
+    return all(
+        type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided and functorch_level_below(t) is None
+        for t in tensors
+    )
+
+
 _ON_VF: dict[str, Check] = {
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), recurrent),
     **dict.fromkeys(("lstm_cell", "gru_cell"), fused_cell),
@@ -201,6 +232,8 @@ def patches() -> Iterator[Patch]:
     for name, check in _ON_VF.items():
         yield Patch(_VF, name, _checking(getattr(_VF, name), check))
     yield Patch(torch, "ctc_loss", _ctc_loss(torch.ctc_loss))
+    for owner, name in ((torch, "matmul"), (torch.linalg, "matmul"), (Tensor, "matmul"), (Tensor, "__matmul__")):
+        yield Patch(owner, name, _matmul(getattr(owner, name)))
     for name, check in _ON_TORCH_ONLY.items():
         yield Patch(torch, name, _checking(getattr(torch, name), check))
     for name, check in _ON_TORCH.items():

@@ -1,0 +1,269 @@
+"""PyTorch's own operator database as an oracle: on a virtual device every operator gives what it gives on the CPU.
+
+Values and gradients, in every dtype that an entry supports of the seven that programs use. The database leans on names
+that warn, which is its own business, so warnings are no errors here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing._internal import common_utils
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core as opinfo_core
+from torch.utils._pytree import tree_map
+
+from wherry.rehearse import rehearse
+
+sys.path.insert(0, str(Path(__file__).parent))
+try:
+    from _comparing import DEVICES, Reference, Sample, disagreements, gradients_of, listened_to, outcome, same_values
+finally:
+    sys.path.pop(0)
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.bool,
+    torch.complex64,
+)
+
+NOT_REPRODUCIBLE = ("linalg_lstsq", "linalg_lstsq_grad_oriented")
+"""Entries that do not give the same bits twice on plain CPU: LAPACK's gelsy is handed pivots that nobody initialised
+(aten/src/ATen/native/BatchLinearAlgebra.cpp, `linalg_lstsq`: jpvt is at::empty). Their other drivers agree.
+"""
+
+OF_THE_DEVICE = ("nn_functional_linear_cross_entropy_chunked", "nn_functional_linear_cross_entropy_chunked_none")
+"""Entries that PyTorch computes otherwise on a device, in half precision: it asks for products that are summed and
+returned in float32 (torch/nn/functional.py, `linear_cross_entropy`), and so does a rehearsal.
+"""
+
+EXCEPTIONS = NOT_REPRODUCIBLE + OF_THE_DEVICE
+"""Every exception; each has a test that shows its reason. At most five."""
+
+UNDEFINED_VALUES = frozenset(
+    ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+)
+"""Entries that return memory as they find it: shape, strides, dtype and device are all they promise."""
+
+COSTLY = {"grid_sampler_3d": 8}
+"""Entries of which every so manieth sample is taken in half precision, which the CPU computes slowly."""
+
+ENTRIES = {op.formatted_name: op for op in op_db}
+
+
+def supported() -> list[Any]:
+    return [
+        pytest.param(name, dtype, id=f"{name}-{str(dtype).removeprefix('torch.')}")
+        for name, op in ENTRIES.items()
+        for dtype in DTYPES
+        if op.supports_dtype(dtype, "cpu") and not is_exception(name, dtype)
+    ]
+
+
+def is_exception(name: str, dtype: torch.dtype) -> bool:
+    return name in NOT_REPRODUCIBLE or (name in OF_THE_DEVICE and dtype.itemsize == 2)
+
+
+def is_differentiable(name: str, dtype: torch.dtype) -> bool:
+    op = ENTRIES[name]
+    can = dtype.is_floating_point or dtype.is_complex
+    return can and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _no_look_at_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpInfo looks through the whole stack for a unittest to report to, which takes most of the time there is none."""
+    for module in (common_utils, opinfo_core):
+        monkeypatch.setattr(module, "extract_test_fn", lambda: None)
+
+
+def samples_of(name: str, dtype: torch.dtype, device: str, *, requires_grad: bool) -> list[Sample]:
+    """Samples on a device; what requires a gradient is a leaf."""
+
+    def leaf(value: Any) -> Any:
+        return value.detach().requires_grad_() if isinstance(value, Tensor) and value.requires_grad else value
+
+    torch.manual_seed(0)
+    inputs = ENTRIES[name].sample_inputs(device, dtype, requires_grad=requires_grad)
+    samples = [Sample(*tree_map(leaf, ((s.input, *s.args), s.kwargs))) for s in inputs]
+    return samples[:: COSTLY.get(name, 1)] if dtype.itemsize == 2 else samples
+
+
+def made_on(device: str, name: str, dtype: torch.dtype = torch.float32, *, requires_grad: bool = False) -> list[Sample]:
+    with rehearse(device) as rehearsal:
+        return samples_of(name, dtype, rehearsal.device, requires_grad=requires_grad)
+
+
+def spoken(name: str) -> Callable[..., Any]:
+    """The function as a program writes it. The database took it by name before any rehearsal began."""
+    op = ENTRIES[name]
+    if getattr(torch, op.name, None) is not op.op:
+        return op.op
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return getattr(torch, op.name)(*args, **kwargs)
+
+    return function
+
+
+def found_on(
+    devices: tuple[str, ...], name: str, dtype: torch.dtype, function: Callable[..., Any], *, requires_grad: bool
+) -> list[str]:
+    """Every disagreement of an entry with the CPU, which is asked once."""
+    found: list[str] = []
+    reference = None
+    for device in devices:
+        samples = made_on(device, name, dtype, requires_grad=requires_grad)
+        if reference is None or not reference.is_for(samples):
+            reference = Reference(function, samples)
+        assert samples
+        sentences = disagreements(function, samples, device, reference=reference, defined=name not in UNDEFINED_VALUES)
+        found += [f"{device}, {sentence}" for sentence in sentences]
+    return found
+
+
+@pytest.mark.parametrize(("name", "dtype"), supported())
+def test_entry_agrees_with_the_cpu_and_stays_on_the_device(name: str, dtype: torch.dtype) -> None:
+    function = spoken(name)
+    devices = DEVICES if dtype is torch.float32 else ("cuda", "xpu")
+    differentiable = is_differentiable(name, dtype)
+
+    found = []
+    if dtype is torch.float32 or not differentiable:
+        found += found_on(devices, name, dtype, function, requires_grad=False)
+    if differentiable:
+        found += found_on(("cuda", "xpu"), name, dtype, gradients_of(function, values=True), requires_grad=True)
+
+    assert found == []
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", NOT_REPRODUCIBLE)
+def test_driver_that_is_reproducible_agrees(name: str, device: str) -> None:
+    samples = [sample for sample in made_on(device, name) if sample.kwargs["driver"] != "gelsy"]
+
+    assert samples
+    assert list(disagreements(ENTRIES[name].op, samples, device)) == []
+
+
+@pytest.mark.parametrize("name", NOT_REPRODUCIBLE)
+def test_plain_cpu_does_not_give_the_same_bits_twice(name: str) -> None:
+    samples = [s for s in samples_of(name, torch.float32, "cpu", requires_grad=False) if s.kwargs["driver"] == "gelsy"]
+    first = [outcome(ENTRIES[name].op, sample) for sample in samples]
+
+    def again() -> bool:
+        return same_values([outcome(ENTRIES[name].op, sample.on_the_cpu({})) for sample in samples], first)
+
+    assert not all(again() for _ in range(50))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", OF_THE_DEVICE)
+def test_half_precision_is_summed_in_float32_on_a_device(name: str, dtype: torch.dtype) -> None:
+    samples = made_on("cuda", name, dtype)
+    nearest = Reference(ENTRIES[name].op, [Sample(*tree_map(wider, (s.args, s.kwargs))) for s in samples]).outcomes
+    with rehearse("cuda"):
+        got = [outcome(ENTRIES[name].op, sample, "cuda") for sample in samples]
+
+    for ours, wanted in zip(got, nearest, strict=True):
+        torch.testing.assert_close(ours.cpu(), wanted.to(dtype), rtol=0.02, atol=0.02)
+
+
+def wider(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_product_that_was_taken_by_name_before_is_what_any_mode_computes(device: str) -> None:
+    original = ENTRIES["matmul"].op
+    samples = made_on(device, "matmul")
+    reference = Reference(listened_to(original), samples)
+
+    assert list(disagreements(original, samples, device, reference=reference)) == []
+
+
+def test_exceptions_are_few_and_known() -> None:
+    assert len(EXCEPTIONS) <= 5
+    assert set(EXCEPTIONS) | set(COSTLY) | set(UNDEFINED_VALUES) <= set(ENTRIES)
+
+
+def test_database_has_the_entries_it_had() -> None:
+    assert len(ENTRIES) > 600
+    assert len(supported()) > 3500
+
+
+# Twins: the comparison notices what it is there for
+
+
+def test_wrong_value_is_noticed() -> None:
+    samples = made_on("cuda", "sin")
+    calls: list[Tensor] = []
+
+    def one_bit_off(x: Tensor) -> Tensor:
+        calls.append(x)
+        out = torch.sin(x)
+        return torch.nextafter(out, out + 1) if x.is_cuda else out
+
+    found = list(disagreements(one_bit_off, samples, "cuda"))
+
+    assert found
+    assert all("other values" in sentence for sentence in found)
+
+
+def test_result_that_strays_is_noticed() -> None:
+    samples = made_on("mps", "sin")
+
+    assert "on {'cpu'}" in next(disagreements(lambda x: torch.sin(x).cpu(), samples, "mps"))
+
+
+def test_error_of_its_own_is_noticed() -> None:
+    samples = made_on("xpu", "sin")
+
+    def fails_on_the_device(x: Tensor) -> Tensor:
+        if x.is_xpu:
+            raise NotImplementedError
+        return torch.sin(x)
+
+    assert "NotImplementedError" in next(disagreements(fails_on_the_device, samples, "xpu"))
+
+
+def test_storage_shared_by_arguments_is_shared_by_their_copies() -> None:
+    with rehearse("cuda"):
+        base = torch.arange(4.0, device="cuda")
+        sample = Sample((base[:3], base[1:]), {})
+
+    first, second = sample.on_the_cpu({}).args
+    first[1] = 7
+
+    assert second[0] == 7
+    assert base[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("got", "wanted", "equal"),
+    [
+        (torch.tensor([0.0]), torch.tensor([-0.0]), False),
+        (torch.tensor([float("nan")]), torch.tensor([-float("nan")]), True),
+        (torch.tensor([1.0]), torch.tensor([1.0], dtype=torch.float64), False),
+        (torch.tensor([1.0]), torch.tensor([[1.0]]), False),
+        (torch.tensor(2), torch.tensor(2), True),
+        ([torch.ones(1)], (torch.ones(1),), False),
+        (torch.eye(2).to_sparse(), torch.eye(2).to_sparse(), True),
+        (1, 1.0, False),
+        (float("nan"), float("nan"), True),
+    ],
+)
+def test_comparison_is_by_bits(got: object, wanted: object, equal: bool) -> None:
+    assert same_values(got, wanted) is equal
