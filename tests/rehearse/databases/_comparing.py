@@ -83,16 +83,16 @@ class Sample:
         return any(isinstance(leaf, Tensor | torch.device) for leaf in leaves) or any(map(self.asks_for, DEVICES))
 
 
-def seed(device_type: str = "cpu") -> None:
+def seed(device: str = "cpu") -> None:
     """Start every generator there is anew. `torch.manual_seed` does it too, and formats the stack for absent devices."""
     torch.default_generator.manual_seed(1)
-    if device_type != "cpu":
-        getattr(torch, device_type).manual_seed(1)
+    if device != "cpu":
+        getattr(torch, device.partition(":")[0]).manual_seed(1)
 
 
-def outcome(function: Callable[..., Any], sample: Sample, device_type: str = "cpu") -> Any:
+def outcome(function: Callable[..., Any], sample: Sample, device: str = "cpu") -> Any:
     """What a call returns, or the type of what it raises."""
-    seed(device_type)
+    seed(device)
     try:
         return function(*sample.args, **sample.kwargs)
     except Exception as error:

@@ -184,6 +184,37 @@ def _matmul(original: Any) -> Any:
     return stand_in
 
 
+def _cross_entropy_loss(original: Any) -> Any:
+    """cross_entropy with class weights and smoothed labels: under any dispatch mode PyTorch adds up the weights otherwise.
+
+    Source: LossNLL.cpp, `cross_entropy_loss_label_smoothing`, which asks `isTensorSubclassLike`.
+    """
+
+    @functools.wraps(original)
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        if thread.mode is None or kwargs or len(args) != 6:
+            return original(*args, **kwargs)
+        data, target, weight, reduction, ignored, smoothing = args
+        mean = reduction == 1
+        classes = isinstance(target, Tensor) and not target.is_floating_point() and target.shape != data.shape
+        if not (classes and mean and smoothing > 0 and isinstance(weight, Tensor)) or not _is_plain(
+            data, target, weight
+        ):
+            return original(*args)
+        dim = 0 if data.dim() == 1 else 1
+        scores = torch.log_softmax(data, dim, data.dtype)
+        loss = torch._C._nn.nll_loss_nd(scores, target, weight, reduction, ignored)
+        shape = [1] * scores.dim()
+        shape[dim] = weight.shape[0]
+        smooth = -(scores * weight.view(shape)).sum(dim)
+        skipped = target == ignored
+        smooth.masked_fill_(skipped, 0.0)
+        smooth = smooth.sum() / weight.gather(0, target.masked_select(~skipped).flatten()).sum()
+        return (1 - smoothing) * loss + smooth * (smoothing / scores.shape[dim])
+
+    return stand_in
+
+
 def _is_plain(*tensors: Tensor) -> bool:
     """Whether tensors are strided and no subclasses, which PyTorch folds with or without a mode."""
     return all(
@@ -232,6 +263,7 @@ def patches() -> Iterator[Patch]:
     for name, check in _ON_VF.items():
         yield Patch(_VF, name, _checking(getattr(_VF, name), check))
     yield Patch(torch, "ctc_loss", _ctc_loss(torch.ctc_loss))
+    yield Patch(torch._C._nn, "cross_entropy_loss", _cross_entropy_loss(torch._C._nn.cross_entropy_loss))
     for owner, name in ((torch, "matmul"), (torch.linalg, "matmul"), (Tensor, "matmul"), (Tensor, "__matmul__")):
         yield Patch(owner, name, _matmul(getattr(owner, name)))
     for name, check in _ON_TORCH_ONLY.items():
