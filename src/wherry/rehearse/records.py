@@ -7,7 +7,7 @@ floating), and the functions that find the operands of a call with their places 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -62,6 +62,33 @@ def mark(storage: torch.UntypedStorage, place: Place) -> None:
     place.allocated = allocated = place.allocated + nbytes
     if allocated > place.ceiling and place.rise():
         over_limit(place, nbytes)
+
+
+def origin() -> tuple[CodeType, int]:
+    """The code object and instruction of the program's line that is running."""
+    frame = _get_frame(2)
+    while callsite.is_library(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+def mark_list(out: Sequence[Tensor], place: Place) -> None:
+    """Record the new storages of a list: one line made them all."""
+    line = None
+    where = HOST if place is PINNED else place
+    for item in out:
+        if item.__class__ is not Tensor:
+            mark_all(item, place)
+            continue
+        try:
+            storage = item.untyped_storage()
+        except NotImplementedError:
+            mark_all(item, place)
+            continue
+        if storage._wherry_record is UNMARKED and not item.is_meta:  # type: ignore[attr-defined]
+            if line is None:
+                line = origin()
+            write(storage, where, *line)
 
 
 def float_beside(out: Any, companion: Tensor | None) -> None:
@@ -177,8 +204,7 @@ def mark_all(out: Any, place: Place) -> None:
         if storage._wherry_record is UNMARKED and not out.is_meta:  # type: ignore[attr-defined]
             mark(storage, place)
     elif isinstance(out, list | tuple):
-        for item in out:
-            mark_all(item, place)
+        mark_list(out, place)
 
 
 def move_record(tensor: Tensor, place: Place) -> None:

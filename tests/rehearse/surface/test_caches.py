@@ -12,7 +12,7 @@ import torch
 import torch.testing._internal.common_cuda
 
 from wherry.rehearse import rehearse
-from wherry.rehearse.impersonate.caches import REMEMBERED
+from wherry.rehearse.impersonate.caches import REMEMBERED, WHOLE
 
 OF_A_DEVICE = re.compile(r"cuda|mps\b|xpu|accelerator|get_device|device_count|torch\.version\.", re.IGNORECASE)
 
@@ -37,7 +37,7 @@ def cached_functions() -> dict[tuple[str, str], str]:
     """Every `functools.cache` in a loaded module of torch that speaks of devices, with its source."""
     found = {}
     for name, module in sorted(sys.modules.items()):
-        if not f"{name}.".startswith("torch.") or name.startswith(COMPILERS):
+        if not f"{name}.".startswith("torch.") or name.startswith((*COMPILERS, *WHOLE)):
             continue
         for value in vars(module).values():
             if issubclass(type(value), functools._lru_cache_wrapper) and value.__module__ == name:

@@ -27,10 +27,16 @@ REMEMBERED: dict[str, tuple[str, ...]] = {
 """Functions under `functools.cache`, by module (2.6 to 2.14; tests/rehearse/surface/test_caches.py looks for new ones)."""
 
 
+WHOLE = ("torch.utils._pallas", "torch.utils._triton")
+"""Modules whose every cache is about the device: which compilers of kernels it has."""
+
+
 def forget() -> None:
     """Drop what torch remembers of the machine. Modules that are not loaded have nothing to drop."""
-    for name, functions in REMEMBERED.items():
-        module = sys.modules.get(name)
+    tables = [(name, functions) for name, functions in REMEMBERED.items() if name in sys.modules]
+    tables += [(name, tuple(vars(sys.modules[name]))) for name in WHOLE if name in sys.modules]
+    for name, functions in tables:
+        module = sys.modules[name]
         for function in functions:
             clear = getattr(getattr(module, function, None), "cache_clear", None)
             if clear is not None:
