@@ -214,7 +214,7 @@ BOUND = frozenset(
     squeeze squeeze.dim stack sub.Tensor sub_.Tensor sum sum.dim_IntList t tanh transpose.int tril triu unbind.int
     unsqueeze view where.self zero_ _foreach_add.List _foreach_add.Scalar _foreach_div.List _foreach_mul.Scalar
     _foreach_neg _foreach_norm.Scalar _foreach_sqrt
-    """.split()  # noqa: SIM905 - a list of a hundred quoted names hides what it says
+    """.split()
 )
 """Overloads that run through torch's own Python binding: 0.5 us less than through the overload (2.6; test_bindings).
 
@@ -283,6 +283,38 @@ def overload_named(name: str) -> OpOverload:
 def below_autocast() -> Any:
     """A context in which the CPU's autocast does nothing (`_ExcludeDispatchKeyGuard`, 2.6; test_modes)."""
     return _C._ExcludeDispatchKeyGuard(_C.DispatchKeySet(_C.DispatchKey.AutocastCPU))
+
+
+@cache
+def autocast_list(device_type: str) -> frozenset[str]:
+    """The aten ops that the autocast of a device type has a kernel for: {"mm", "softmax.int", ...}.
+
+    Every build registers those of every device (`_dispatch_get_registrations_for_dispatch_key`, 2.6; test_autocast).
+    """
+    names = _C._dispatch_get_registrations_for_dispatch_key(f"Autocast{device_type.upper()}")
+    return frozenset(name.removeprefix("aten::") for name in names if name.startswith("aten::"))
+
+
+_AUTOCAST = _C.DispatchKeySet(_C.DispatchKey.AutocastCPU)
+_autocast_kernels: dict[OpOverload, Callable[..., Any]] = {}
+
+
+def autocast_kernel(overload: OpOverload) -> Callable[..., Any] | None:
+    """The kernel that torch itself has for an op under the CPU's autocast, or None.
+
+    To be asked before it is replaced; later answers are the first one. None as well where this torch does not give it
+    away (torch.library.get_kernel, 2.9; test_autocast).
+    """
+    known = _autocast_kernels.get(overload)
+    name = signature(overload).name
+    if known is None and name.removeprefix("aten::") in autocast_list("cpu") and hasattr(torch.library, "get_kernel"):
+        kernel = torch.library.get_kernel(name, "AutocastCPU")
+
+        def known(*args: Any, **kwargs: Any) -> Any:
+            return kernel.call_boxed(_AUTOCAST, *args, **kwargs)
+
+        _autocast_kernels[overload] = known
+    return known
 
 
 def function_modes() -> list[Any]:

@@ -63,10 +63,6 @@ def test_autocast_nests(on: Rehearsal) -> None:
     assert (off, other, again) == (torch.float32, torch.bfloat16, torch.float16)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the CPU's autocast is lent to the device, and its own kernels for matrix products do not ask where a tensor resides",
-)
 def test_autocast_of_the_device_leaves_the_host_alone(on: Rehearsal) -> None:
     x = torch.ones(2, 2)
 
@@ -74,10 +70,6 @@ def test_autocast_of_the_device_leaves_the_host_alone(on: Rehearsal) -> None:
         assert (x @ x).dtype is torch.float32
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the CPU's autocast is lent to the device, and its own kernels for matrix products do not ask where a tensor resides",
-)
 def test_autocast_of_the_host_leaves_the_device_alone(on: Rehearsal) -> None:
     x = torch.ones(2, 2, device=on.device)
 

@@ -1,24 +1,27 @@
 """torch.autocast of a virtual device: its default dtype, and the op lists of a device rather than those of the CPU.
 
-To the dispatcher our tensors are on the CPU, so the CPU's autocast is switched on in the device's place ("lent"). It has
-the right idea of the matrix products, which go to the lower precision, but leaves many ops alone that a device takes to
-float32, softmax and the norms among them. Those get a kernel under the CPU's autocast key while autocast is lent; it
-casts what resides on the device and leaves the host's tensors alone.
+To the dispatcher our tensors are on the CPU, so the CPU's autocast is switched on in the device's place ("lent"). While a
+rehearsal uses autocast, every op that the device's autocast or the CPU's has an opinion on gets a kernel of ours under the
+CPU's autocast key. It looks where the operands reside: what is on the device follows the device's list if its autocast is
+on, what is on the host follows the CPU's if the program switched that on.
 
-Sources: aten/src/ATen/autocast_mode.h (AT_FORALL_FP32, AT_FORALL_FP32_SET_OPT_DTYPE, AT_FORALL_PROMOTE); the page
-"Automatic Mixed Precision package" of the PyTorch documentation lists the same ops by name.
+Which ops a device's list holds is read from the dispatcher of this torch, whose CPU build registers them too; how each is
+cast stands below. Sources: aten/src/ATen/autocast_mode.h (AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32,
+AT_FORALL_FP32_SET_OPT_DTYPE, AT_FORALL_PROMOTE) and autocast_mode.cpp (the lists of MPS); the page "Automatic Mixed
+Precision package" of the PyTorch documentation lists the same ops by name.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from wherry.dispatch import below_autocast, overload_named
+from wherry.dispatch import autocast_kernel, autocast_list, below_autocast, overload_named, run_kernel, signature
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.records import residence
 from wherry.rehearse.surface import thread
@@ -26,65 +29,48 @@ from wherry.rehearse.surface import thread
 _autocast = torch.amp.autocast_mode.autocast
 _enter, _exit = _autocast.__enter__, _autocast.__exit__
 
-_TO_FLOAT32 = [
-    "acos",
-    "asin",
-    "cosh",
-    "erfinv",
-    "exp",
-    "expm1",
-    "log",
-    "log10",
-    "log2",
-    "log1p",
-    "reciprocal",
-    "rsqrt",
-    "sinh",
-    "tan",
-    "pow.Tensor_Scalar",
-    "pow.Tensor_Tensor",
-    "pow.Scalar",
-    "softplus",
-    "layer_norm",
-    "native_layer_norm",
-    "group_norm",
-    "cosine_similarity",
-    "dist",
-    "pdist",
-    "renorm",
-    "logsumexp",
-    "frobenius_norm.dim",
-    "nuclear_norm",
-    "nuclear_norm.dim",
-    "norm.Scalar",
-    "norm.ScalarOpt_dim",
-]
-"""Ops that a device computes in float32, and that the CPU's lists do not mention."""
+TO_LOWER = frozenset(
+    """
+    _convolution _convolution.deprecated _scaled_dot_product_flash_attention _thnn_fused_gru_cell _thnn_fused_lstm_cell
+    addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
+    conv_transpose3d.input convolution cudnn_convolution cudnn_convolution_transpose _mps_convolution einsum gru_cell
+    linalg_multi_dot linalg_vecdot linear lstm_cell matmul mm mv prelu rnn_relu_cell rnn_tanh_cell
+    scaled_dot_product_attention
+    """.split()
+)
+"""Ops that a device computes in the lower precision."""
 
-_TO_FLOAT32_UNLESS_TOLD = [
-    "softmax.int",
-    "log_softmax.int",
-    "cumprod",
-    "cumsum",
-    "sum",
-    "sum.dim_IntList",
-    "linalg_vector_norm",
-]
+TO_FLOAT32 = frozenset(
+    """
+    _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _upsample_nearest_exact3d acos asin batch_norm binary_cross_entropy_with_logits cdist cosh cosine_embedding_loss
+    cosine_similarity dist erfinv exp expm1 frobenius_norm.dim group_norm hinge_embedding_loss huber_loss kl_div l1_loss
+    layer_norm log log10 log1p log2 logsumexp margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss
+    native_layer_norm nll_loss nll_loss2d norm.Scalar norm.ScalarOpt_dim nuclear_norm nuclear_norm.dim pdist
+    poisson_nll_loss pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor reciprocal renorm rms_norm rsqrt sinh smooth_l1_loss
+    soft_margin_loss softplus tan triplet_margin_loss upsample_bicubic2d upsample_bilinear2d upsample_linear1d
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d
+    """.split()
+)
+"""Ops that a device computes in float32."""
+
+TO_FLOAT32_UNLESS_TOLD = frozenset(
+    """
+    cumprod cumsum linalg_matrix_norm linalg_matrix_norm.str_ord linalg_vector_norm log_softmax.int prod prod.dim_int
+    softmax.int sum sum.dim_IntList
+    """.split()
+)
 """The same, unless the call names the dtype of its result."""
 
-_TO_WIDEST = [
-    "addcdiv",
-    "addcmul",
-    "atan2",
-    "bilinear",
-    "cross",
-    "dot",
-    "vdot",
-    "index_put",
-    "tensordot",
-    "scatter_add",
-]
+TO_WIDEST = frozenset(
+    """
+    addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tensordot vdot
+    """.split()
+)
 """Ops whose operands must agree: all go to the widest dtype among them."""
+
+BANNED = frozenset({"binary_cross_entropy"})
+"""Ops that a device's autocast refuses (autocast_mode.cpp, `binary_cross_entropy_banned`)."""
 
 _library: torch.library.Library | None = None
 
@@ -98,41 +84,92 @@ def _resident(value: Any, device_type: str) -> bool:
     )
 
 
+def _leaves(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
 def _cast(value: Any, dtype: torch.dtype, device_type: str) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_cast(item, dtype, device_type) for item in value)
-    return value.to(dtype) if _resident(value, device_type) else value
+    return value.to(dtype) if _resident(value, device_type) and value.dtype is not dtype else value
 
 
-def _kernel(name: str) -> Any:
+def _widest(values: Any, lower: torch.dtype, device_type: str) -> torch.dtype:
+    """The dtype that operands agree on: float32 if one has it (autocast_mode.h, `prioritize`)."""
+    widest = lower
+    for value in _leaves(values):
+        if _resident(value, device_type):
+            if torch.float32 in (widest, value.dtype):
+                widest = torch.float32
+            elif value.dtype is not lower:
+                raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
+    return widest
+
+
+def _kernel(name: str) -> Callable[..., Any]:
+    """What stands under the CPU's autocast key for an op."""
     overload = overload_named(name)
+    of_the_cpu = autocast_kernel(overload)
+
+    def untouched(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the op as it is. Of a composite, the ops it is made of are cast each by its own list."""
+        if signature(overload).implicit:
+            return run_kernel(overload, "CompositeImplicitAutograd", args, kwargs)
+        with below_autocast():
+            return overload(*args, **kwargs)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         mode = thread.mode
+        device_type = None if mode is None or not mode.session.places else mode.session.backend.device_type
+        here = device_type is not None and any(_resident(v, device_type) for v in _leaves((*args, *kwargs.values())))
+        if not here and (mode is None or not mode.autocast_lent):
+            return untouched(args, kwargs) if of_the_cpu is None else of_the_cpu(*args, **kwargs)
+        if not here or not mode.autocast_lent or name not in autocast_list(device_type):
+            return untouched(args, kwargs)
+        if name in TO_LOWER:
+            if of_the_cpu is not None:
+                return of_the_cpu(*args, **kwargs)  # which keeps the casts of parameters, as a device's does
+            dtype: torch.dtype | None = torch.get_autocast_dtype("cpu")
+        elif name in TO_FLOAT32_UNLESS_TOLD:
+            dtype = None if kwargs.get("dtype") is not None else torch.float32
+        elif name in TO_WIDEST:
+            dtype = _widest((*args, *kwargs.values()), torch.get_autocast_dtype("cpu"), device_type)
+        else:
+            dtype = torch.float32
+        if dtype is not None:
+            args = tuple(_cast(value, dtype, device_type) for value in args)
+            kwargs = {key: _cast(value, dtype, device_type) for key, value in kwargs.items()}
         with below_autocast():
-            if mode is None or not mode.autocast_lent:
-                return overload(*args, **kwargs)  # the CPU's own autocast, which has no opinion on this op
-            device_type = mode.session.backend.device_type
-            dtype: torch.dtype | None = torch.float32
-            if name in _TO_FLOAT32_UNLESS_TOLD and kwargs.get("dtype") is not None:
-                dtype = None
-            elif name in _TO_WIDEST:
-                wide = any(_resident(v, device_type) and v.dtype is torch.float32 for v in (*args, *kwargs.values()))
-                dtype = torch.float32 if wide else None
-            if dtype is not None:
-                args = tuple(_cast(value, dtype, device_type) for value in args)
-                kwargs = {key: _cast(value, dtype, device_type) for key, value in kwargs.items()}
             return overload(*args, **kwargs)
 
     return kernel
 
 
-def _complete_the_lists() -> None:
+def overridden(device_type: str) -> frozenset[str]:
+    """The ops that get a kernel: those of the device's list and of the CPU's, as far as this torch lets go of the latter."""
+    known = TO_LOWER | TO_FLOAT32 | TO_FLOAT32_UNLESS_TOLD | TO_WIDEST
+    wanted = (autocast_list(device_type) & known) | autocast_list("cpu")
+    replaceable = {name for name in wanted if name not in autocast_list("cpu") or autocast_kernel(overload_named(name))}
+    return frozenset(replaceable) - BANNED
+
+
+_given: set[str] = set()
+
+
+def _complete_the_lists(device_type: str) -> None:
     global _library
     if _library is None:
         _library = torch.library.Library("aten", "IMPL", "AutocastCPU")  # `withdraw` destroys it
-        for name in (*_TO_FLOAT32, *_TO_FLOAT32_UNLESS_TOLD, *_TO_WIDEST):
+    missing = overridden(device_type) - _given
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a kernel is replaced, which is the point
+        for name in missing:
             _library.impl(name, _kernel(name))
+    _given.update(missing)
 
 
 def withdraw() -> None:
@@ -141,6 +178,7 @@ def withdraw() -> None:
     if _library is not None:
         _library._destroy()
         _library = None
+        _given.clear()
 
 
 def enter_autocast(self: Any) -> Any:
@@ -152,11 +190,12 @@ def enter_autocast(self: Any) -> Any:
     lent = self.__dict__.setdefault("_wherry_lent", [])
     lent.append((mode.autocast_lent, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")))
     if self.device == mode.session.backend.device_type:
-        _complete_the_lists()
+        _complete_the_lists(self.device)
         mode.autocast_lent = self._enabled
         torch.set_autocast_enabled("cpu", self._enabled)
         torch.set_autocast_dtype("cpu", self.fast_dtype)
     elif self.device == "cpu":
+        _complete_the_lists(mode.session.backend.device_type)
         mode.autocast_lent = False
     return out
 

@@ -244,13 +244,14 @@ def captured() -> Iterator[Patch]:
     To be asked while the stand-ins are in place, each time: modules come and go.
     """
     originals = {name: vars(torch)[name].__wrapped__ for name in _CONSTRUCTORS}
+    ours = originals.keys()
     for path, module in list(sys.modules.items()):
         if path.startswith(("torch.", "sympy.")):  # most of what is loaded
             continue
         names = getattr(module, "__dict__", None)
-        if type(names) is not dict:
+        if type(names) is not dict or ours.isdisjoint(names):
             continue
-        for name in originals.keys() & names.keys():
+        for name in ours & names.keys():
             if names[name] is originals[name] and not names.get("__name__", "torch").startswith("torch"):
                 yield Patch(module, name, vars(torch)[name])
 
