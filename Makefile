@@ -1,8 +1,10 @@
 # make demo    a virtual Mac trains a digits classifier, then what this machine has
 # make test    every test                      make lint    ruff and pyright
 # make bench   every benchmark                 make clean   away with what the others made
+# make test-cuda-wheel   tests that pass on every build, with a CUDA build of a newer torch; Linux, no GPU
 #
-# Each makes .venv when it is missing or older than what it is made from. PYTHON=python3.12 chooses the interpreter.
+# Each makes .venv (the last one .venv-cuda) when it is missing or older than what it is made from. PYTHON=python3.12
+# chooses the interpreter.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +12,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test lint bench clean
+CUDA_VENV := .venv-cuda
+CUDA_BIN := $(CUDA_VENV)/bin
+CUDA_STAMP := $(CUDA_VENV)/.installed
+# Where this build and this release could differ from those of .venv: what torch does, and what stands in for it. Of the
+# operator database one device will do; what it shows of kernels and LAPACK is about the pinned torch.
+CUDA_TESTS ?= tests/rehearse tests/torch_contract tests/backends \
+    -k 'not (test_op_db and (mps or xpu or another_kernel or same_bits_twice))'
+
+.PHONY: demo test test-cuda-wheel lint bench clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -26,6 +36,13 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS)
 
+$(CUDA_STAMP): pyproject.toml constraints.txt scripts/cuda_wheel.py scripts/nvidia_stand_ins.py
+	$(PYTHON) scripts/cuda_wheel.py $(CUDA_VENV)
+	@touch $@
+
+test-cuda-wheel: $(CUDA_STAMP)
+	LD_LIBRARY_PATH='$(CURDIR)/$(CUDA_VENV)/stand-ins' $(CUDA_BIN)/python -m pytest -n $(WORKERS) $(CUDA_TESTS)
+
 lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -35,5 +52,5 @@ bench: $(STAMP)
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file; done
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist build
+	rm -rf $(VENV) $(CUDA_VENV) .pytest_cache .ruff_cache .hypothesis dist build
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -404,7 +404,8 @@ def test_numpy_of_a_loss_is_refused_and_of_its_host_copy_is_not(device: str) -> 
 def test_traced_module_runs_on_the_device(device: str) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU()).to(device)
 
-    with pytest.warns(DeprecationWarning, match="torch.jit"):  # deprecated, and used
+    # Deprecated, and used. The kind of warning is FutureWarning since 2.14.
+    with pytest.warns((DeprecationWarning, FutureWarning), match="torch.jit"):
         traced = torch.jit.trace(model, torch.zeros(1, 2, device=device))
 
     assert places(traced(torch.zeros(1, 2, device=device))) == {device}

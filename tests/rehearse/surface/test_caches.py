@@ -10,6 +10,8 @@ import sys
 import pytest
 import torch
 import torch.testing._internal.common_cuda
+import torch.utils._pallas
+import torch.utils._triton
 
 from wherry.rehearse import rehearse
 from wherry.rehearse.impersonate.caches import REMEMBERED, WHOLE
@@ -21,6 +23,7 @@ OTHERWISE = {
     ("torch._subclasses.fake_tensor", "init_gpu_context"): "prepares the real device, outside of a rehearsal",
     ("torch._subclasses.fake_impls", "get_fast_op_impls"): "a table of functions",
     ("torch._higher_order_ops.inline_asm_elementwise", "_get_jiterator_fn"): "compiles for the device it is given",
+    ("torch.cuda.green_contexts", "_get_driver_version"): "asks the real driver, which no rehearsal replaces",
     ("torch.testing._internal.common_utils", "get_cycles_per_ms"): "measures the real device's clock",
     ("torch.overrides", "get_ignored_functions"): "a table of names",
     ("torch.overrides", "get_testing_overrides"): "a table of names",

@@ -11,6 +11,7 @@ import sys
 REMEMBERED: dict[str, tuple[str, ...]] = {
     "torch": ("get_device_module",),
     "torch._native.cutedsl_utils": ("_check_runtime_available",),
+    "torch._native.helion_utils": ("_check_runtime_available",),
     "torch._native.ops.foreach_mm.impl": ("_check_nvmath_cublaslt",),
     "torch._native.ops.scatter_add.cutedsl_impl": ("_has_sm90_plus", "_is_rocm"),
     "torch._native.ops.topk.cutedsl_impl": ("_min_rows_for_full_wave",),
@@ -22,6 +23,15 @@ REMEMBERED: dict[str, tuple[str, ...]] = {
     "torch.cuda": ("_check_bf16_tensor_supported",),
     "torch.nn.attention._fa3": ("_get_device_major",),
     "torch.nn.attention._fa4": ("_get_device_major",),
+    "torch.utils._pallas": ("has_cuda_pallas", "has_jax_cuda_backend", "has_pallas"),
+    "torch.utils._triton": (
+        "_device_supports_tensor_descriptor",
+        "_device_supports_tma",
+        "has_datacenter_blackwell_tma_device",
+        "has_triton",
+        "has_triton_stable_tma_api",
+        "has_triton_tma_device",
+    ),
     "torch.xpu": ("get_device_capability",),
 }
 """Functions under `functools.cache`, by module (2.6 to 2.14; tests/rehearse/surface/test_caches.py looks for new ones)."""
