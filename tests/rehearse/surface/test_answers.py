@@ -2,8 +2,7 @@
 
 cuda_2_13.json holds expressions and what they gave in the CUDA build of torch 2.13.0, on stand-in libraries and no GPU: the
 value, or the exception, in order, because some depend on those before. Addresses are blotted out. What a rehearsal
-answers otherwise is not among them: the properties of another GPU, handles, what is refused (impersonate/refusals.py), and
-`torch.device(1)`.
+answers otherwise is not among them: the properties of another GPU, handles, and what is refused (impersonate/refusals.py).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ first matrix product on a device that speaks.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -247,12 +248,19 @@ _ON_TORCH_ONLY: dict[str, Check] = {
 }
 
 
+_FIRST = ("input", "self", "x", "tensors")
+"""Names by which a first argument may be given: the binding's own, the schema's, numpy's."""
+
+
 def _checking(original: Any, check: Check) -> Any:
     @functools.wraps(original)
     def stand_in(*args: Any, **kwargs: Any) -> Any:
         mode = thread.mode
         if mode is not None and mode.session.places:
-            check(mode, *args, **kwargs)
+            named = dict(kwargs)
+            first = () if args else tuple(named.pop(name) for name in _FIRST if name in named)
+            with contextlib.suppress(TypeError, AttributeError):  # a call that torch does not understand, and says so
+                check(mode, *args, *first, **named)
         return original(*args, **kwargs)
 
     return stand_in

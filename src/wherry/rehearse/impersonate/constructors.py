@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._device import DeviceContext
+from torch.utils._device import DeviceContext, _device_constructors  # 2.6; test_training, test_ordinals
 
 from wherry.dispatch import function_modes
 from wherry.rehearse.absence import absent
@@ -30,20 +30,18 @@ from wherry.storage import Place
 _RealGenerator = torch.Generator
 
 
-def _default_device() -> torch.device | str:
+def _default_device() -> torch.device | None:
     """The default device without making a tensor to ask, as `torch.get_default_device` does for one without an index."""
     for function_mode in reversed(function_modes()):
         if isinstance(function_mode, DeviceContext):
             return function_mode.device
-    return "cpu"
+    return None
 
 
 def _asked(mode: Mode, kwargs: dict[str, Any]) -> Place:
-    """Where a constructor is to build: its device argument, else the default device."""
+    """Where a constructor is to build: its device argument, which `_wrap` has filled in from a default device, or the host."""
     device = kwargs.get("device")
-    if device is None:
-        device = _default_device()
-    return mode.session.resolve(device)
+    return mode.session.resolve("cpu" if device is None else device)
 
 
 def _built_at(place: Place, build: Callable[[], Tensor]) -> Tensor:
@@ -89,6 +87,8 @@ def asarray(original: Any, mode: Mode, obj: Any, **kwargs: Any) -> Tensor:
     """torch.asarray: shares memory where it can, which a movement cannot."""
     device = kwargs.pop("device", None)
     copy = kwargs.get("copy")
+    if _is_meta({"device": device}):
+        return original(obj, **kwargs, device=device)
     if not isinstance(obj, Tensor) or device is None:
         place = _asked(mode, {"device": device}) if not isinstance(obj, Tensor) else residence(obj)
         out = original(obj, **kwargs, device="cpu")
@@ -161,10 +161,20 @@ _CONSTRUCTORS: dict[str, Any] = {
 
 
 def _wrap(original: Any, virtual: Any) -> Any:
+    defaults = original in _device_constructors()
+
     @functools.wraps(original)
     def stand_in(*args: Any, **kwargs: Any) -> Any:
         mode = thread.mode
-        return original(*args, **kwargs) if mode is None else virtual(original, mode, *args, **kwargs)
+        if mode is None:
+            return original(*args, **kwargs)
+        if defaults and kwargs.get("device") is None and (default := _default_device()) is not None:
+            # It is an argument to these: heeded for data that is a tensor already, and maybe meta. Given here, so that
+            # what is run for the host is not given it again.
+            kwargs["device"] = default
+            with torch._C.DisableTorchFunction():
+                return virtual(original, mode, *args, **kwargs)
+        return virtual(original, mode, *args, **kwargs)
 
     return stand_in
 

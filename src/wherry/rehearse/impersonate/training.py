@@ -9,7 +9,10 @@ from typing import Any
 
 import torch
 
+from wherry.dispatch import without_modes
+from wherry.errors import CannotRehearse
 from wherry.rehearse.impersonate.patches import Patch
+from wherry.rehearse.records import HOST, mark_all
 from wherry.rehearse.surface import thread
 
 
@@ -71,6 +74,31 @@ def _group_tensors(original: Any) -> Any:
     return stand_in
 
 
+def _export(original: Any) -> Any:
+    """torch.export traces with fake tensors, whose device autograd asks this build for, in C++ that ends the process.
+
+    A module on the host is exported as it would be without a rehearsal.
+    """
+
+    @functools.wraps(original)
+    def stand_in(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        mode = thread.mode
+        if mode is None:
+            return original(mod, *args, **kwargs)
+        if any(tensor.device.type != "cpu" for tensor in (*mod.parameters(), *mod.buffers())):
+            raise CannotRehearse(
+                "torch.export.export", "it traces with tensors that C++ takes for those of a real device"
+            )
+        thread.mode = None
+        try:
+            with without_modes():
+                return original(mod, *args, **kwargs)
+        finally:
+            thread.mode = mode
+
+    return stand_in
+
+
 def _find_builtin(original: Any) -> Any:
     """TorchScript knows torch's functions by identity; a stand-in is compiled as what it stands for."""
 
@@ -78,6 +106,22 @@ def _find_builtin(original: Any) -> Any:
     def stand_in(function: Any) -> Any:
         found = original(function)
         return original(function.__wrapped__) if found is None and hasattr(function, "__wrapped__") else found
+
+    return stand_in
+
+
+def _jit_load(original: Any) -> Any:
+    """torch.jit.load reads in C++, which knows the devices of this build alone. So the module comes to the host, and moves."""
+
+    @functools.wraps(original)
+    def stand_in(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        mode = thread.mode
+        if mode is None or map_location is None:
+            return original(f, map_location, *args, **kwargs)
+        module = original(f, "cpu", *args, **kwargs)
+        for tensor in (*module.parameters(), *module.buffers()):
+            mark_all(tensor, HOST)
+        return module.to(map_location)
 
     return stand_in
 
@@ -95,6 +139,8 @@ def _set_rng_state(original: Any) -> Any:
 def patches() -> Iterator[Patch]:
     """torch.compile, and what torch.optim and TorchScript ask."""
     yield Patch(torch.jit._builtins, "_find_builtin", _find_builtin(torch.jit._builtins._find_builtin))
+    yield Patch(torch.export, "export", _export(torch.export.export))
+    yield Patch(torch.jit, "load", _jit_load(torch.jit.load))
     for module in (torch, torch.random):
         yield Patch(module, "set_rng_state", _set_rng_state(module.set_rng_state))
     yield Patch(
