@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wherry.errors import CannotRehearse
@@ -148,6 +149,46 @@ def test_checked_functions_complain_of_a_wrong_call_as_torch_does(device: str) -
         torch.take_along_dim()  # type: ignore[call-arg]
 
     assert str(rehearsed.value) == 'take_along_dim() missing 2 required positional argument: "input", "indices"'
+
+
+# Dtypes for which the CPU has no kernel
+
+
+@pytest.mark.parametrize("name", ["cuda", "rocm"])
+def test_histogram_of_integers_as_a_router_of_experts_counts(name: str) -> None:
+    with rehearse(name):
+        counts = torch.histc(torch.tensor([0, 2, 2, 3], device="cuda"), bins=4, min=0, max=3)
+
+        assert (counts.tolist(), counts.dtype, counts.device.type) == ([1, 0, 2, 1], torch.int64, "cuda")
+
+
+HALVES: dict[str, Callable[[Tensor], Tensor]] = {
+    "avg_pool3d": lambda x: F.avg_pool3d(x, 2),
+    "bilinear": lambda x: F.interpolate(x[0], size=2, mode="bilinear", antialias=True),
+    "bicubic": lambda x: F.interpolate(x[0], size=2, mode="bicubic", antialias=True),
+    "multi_margin_loss": lambda x: F.multi_margin_loss(x[0, 0, 0], torch.tensor([0, 1, 2, 3], device=x.device)),
+    "multilabel_margin_loss": lambda x: F.multilabel_margin_loss(x[0, 0, 0], torch.zeros_like(x[0, 0, 0]).long()),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_is_computed_where_only_the_device_has_it(name: str, dtype: torch.dtype) -> None:
+    values = torch.linspace(-1, 1, 64).view(1, 1, 4, 4, 4).to(dtype)
+    wanted_input = values.float().requires_grad_()
+    wanted = HALVES[name](wanted_input)
+    wanted.sum().backward()
+
+    with rehearse("cuda"):
+        x = values.cuda().requires_grad_()
+        out = HALVES[name](x)
+        out.sum().backward()
+
+        assert (out.dtype, out.device.type, x.grad.dtype, x.grad.device.type) == (dtype, "cuda", dtype, "cuda")
+        torch.testing.assert_close(out.cpu(), wanted.to(dtype))
+        torch.testing.assert_close(x.grad.cpu(), wanted_input.grad.to(dtype), rtol=2e-2, atol=1e-2)
+        with pytest.raises(NotImplementedError):
+            HALVES[name](values)  # the host stays as it is
 
 
 # Programs that leave Python

@@ -93,6 +93,23 @@ _PROFILES = {
 }
 
 
+_HALVES = ("float16", "bfloat16")
+BEYOND_CPU = {
+    "histc": INTEGERS,
+    **dict.fromkeys(
+        (
+            *("avg_pool3d", "avg_pool3d_backward"),
+            *("_upsample_bilinear2d_aa", "_upsample_bilinear2d_aa_backward"),
+            *("_upsample_bicubic2d_aa", "_upsample_bicubic2d_aa_backward"),
+            *("multi_margin_loss", "multi_margin_loss_backward"),
+            *("multilabel_margin_loss_forward", "multilabel_margin_loss_backward"),
+        ),
+        _HALVES,
+    ),
+}
+"""dtypesIfCUDA of torch.testing._internal.common_methods_invocations (torch 2.13), where the CPU's kernels say no."""
+
+
 class Cuda(Backend):
     name = device_type = "cuda"
     title = "NVIDIA CUDA"
@@ -141,6 +158,7 @@ class Cuda(Backend):
         total_memory=24563 * MIB,
         profiles=_PROFILES,
         highest_priority=-3,
+        beyond_cpu=BEYOND_CPU,
         # The default wheel of torch 2.13 (torch.cuda.get_arch_list, torch._C._cudnn.getVersionInt, ...).
         architectures=("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
         libraries={"cudnn": 92000, "nccl": (2, 29, 7), "cusparselt": 801},

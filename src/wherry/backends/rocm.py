@@ -27,6 +27,7 @@ from wherry.backends._backend import (
     Wording,
     why_unusable,
 )
+from wherry.backends.cuda import BEYOND_CPU
 from wherry.units import GIB, KIB, MIB
 
 # What the ROCm 7.1 wheels are built for (PYTORCH_ROCM_ARCH in pytorch/pytorch, .ci/manywheel/build_rocm.sh).
@@ -120,6 +121,7 @@ class Rocm(Backend):
         total_memory=196592 * MIB,
         max_count=16,
         profiles=_PROFILES,
+        beyond_cpu=BEYOND_CPU,  # the same kernels, translated
         highest_priority=-1,  # hipDeviceGetStreamPriorityRange: 1 to -1
         architectures=_ARCHITECTURES,
         libraries={"cudnn": 3_005_001, "nccl": (2, 27, 7)},  # MIOpen and RCCL under the names of NVIDIA's

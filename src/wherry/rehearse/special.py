@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from wherry import backends
 from wherry.dispatch import OpOverload, kernel_key, overload_named, run_kernel, signature
 from wherry.rehearse import exceptions, laws
 from wherry.rehearse.absence import is_foreign
@@ -53,6 +54,8 @@ def of(func: OpOverload) -> Special | None:
         return wider_product
     if sig.name == "aten::masked_fill.Tensor":
         return asks_who_listens
+    if packet in _BEYOND_CPU:
+        return beyond_cpu
     if func.namespace not in _TORCHS_OWN:
         return library_op
     if sig.implicit:
@@ -299,6 +302,32 @@ def scalars_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs:
     return mode.meet(func, args, kwargs)
 
 
+def beyond_cpu(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that the device has for a dtype and the CPU does not: computed in a wider one, and rounded to what it was."""
+    operands = mode.settle(tuple(operands_of(func, args, kwargs)))
+    virtual = mode.session.backend.virtual
+    here, narrow = operands[0].place, operands[0].tensor.dtype
+    packet = func._schema.name.removeprefix("aten::")
+    if (
+        any(operand.place is not here or operand.output for operand in operands)
+        or (here.index is None and here is not FLOATING)
+        or virtual is None
+        or str(narrow).removeprefix("torch.") not in virtual.beyond_cpu.get(packet, ())
+    ):
+        return mode.meet(func, args, kwargs)
+    wide = torch.float32 if narrow.is_floating_point else torch.float64
+
+    def widened(value: Any) -> Any:
+        return value.to(wide) if isinstance(value, torch.Tensor) and value.dtype is narrow else value
+
+    out = func._op(*map(widened, args), **{name: widened(value) for name, value in kwargs.items()})
+    several = isinstance(out, tuple)
+    parts = tuple(part.to(narrow) if part.dtype is wide else part for part in (out if several else (out,)))
+    mode.ambient = here
+    mark_all(parts, here)
+    return parts if several else parts[0]
+
+
 def nested_from_list(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`nested_tensor` of parts: they are joined by `cat`, whose check speaks (native/nested/NestedTensorFactories.cpp)."""
     prefix = mode.session.backend.wording.check_prefix
@@ -328,6 +357,11 @@ _WIDER_PRODUCTS = frozenset(
 
 ASK_WHO_LISTENS = ("prod", "cumprod", "linalg_eig")
 """Ops that make the nodes of `impersonate.gradients.ASK_WHO_LISTENS`, besides `masked_fill.Tensor`."""
+
+_BEYOND_CPU = frozenset(
+    packet for backend in backends.all() if backend.virtual is not None for packet in backend.virtual.beyond_cpu
+)
+"""Ops that some device has for more dtypes than the CPU. Labels, which are integers beside halves, stay as they are."""
 
 _SCALARS_ON_HOST = frozenset(
     f"aten::_foreach_{op}{place}.Tensor" for op in ("addcdiv", "addcmul") for place in ("", "_")
