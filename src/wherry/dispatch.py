@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS  # every torch.library.custom_op by name; 2.6; test_library
-from torch._ops import OpOverload  # type of `func` in every dispatch mode; 2.6; test_modes
+from torch._ops import HigherOrderOperator, OpOverload  # types of `func` in every dispatch mode; 2.6; test_modes
 from torch.overrides import _get_current_function_mode_stack  # set_default_device is one; 2.6; test_modes
 from torch.utils._python_dispatch import (
     TorchDispatchMode,  # sees each op below autograd; 2.6; test_modes
@@ -153,6 +153,11 @@ def kernel_key(overload: OpOverload, device_type: str) -> str | None:
     elif own is not None:
         keys.append(own)
     return next((key for key in keys if _has_kernel(name, key)), None)
+
+
+def higher_order_kernel(op: HigherOrderOperator) -> Callable[..., Any] | None:
+    """What flex_attention, cond and their kin do eagerly, on any device."""
+    return op.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
 
 
 def run_kernel(overload: OpOverload, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

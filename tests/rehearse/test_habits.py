@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from wherry.errors import CannotRehearse
 from wherry.rehearse import Rehearsal, rehearse
@@ -189,6 +190,28 @@ def test_half_is_computed_where_only_the_device_has_it(name: str, dtype: torch.d
         torch.testing.assert_close(x.grad.cpu(), wanted_input.grad.to(dtype), rtol=2e-2, atol=1e-2)
         with pytest.raises(NotImplementedError):
             HALVES[name](values)  # the host stays as it is
+
+
+# Ops that take functions
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile", "ignore:torch.compile runs eagerly")
+def test_flex_attention_runs_on_the_device(device: str) -> None:
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device=device)
+    q = torch.ones(1, 2, 16, 8, device=device)
+
+    assert flex_attention(q, q, q, block_mask=mask).device.type == device
+    with pytest.raises(ValueError, match="Expected query, key, and value to have the same device type"):
+        flex_attention(q, q, q.cpu(), block_mask=mask)
+
+
+@pytest.mark.filterwarnings("ignore:torch.compile runs eagerly")
+def test_branch_on_a_tensor_of_the_device(device: str) -> None:
+    x = torch.ones(2, device=device)
+
+    for sign in (1, -1):
+        out = torch.cond((sign * x).sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+        assert (out.tolist(), out.device.type) == ([1.0 + sign] * 2, device)
 
 
 # Programs that leave Python

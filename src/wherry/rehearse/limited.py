@@ -23,6 +23,6 @@ class LimitedMode(Mode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if self.acting:
+        if self.acting and isinstance(func, OpOverload):  # a higher-order operator is a program of ops
             accounting.foresee(self.session, func, args, kwargs or {})
         return super().__torch_dispatch__(func, types, args, kwargs)

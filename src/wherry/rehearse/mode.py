@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 from torch.nn import Parameter
 
-from wherry.dispatch import DispatchMode, OpOverload, run_kernel, runner, signature
+from wherry.dispatch import DispatchMode, HigherOrderOperator, OpOverload, run_kernel, runner, signature
 from wherry.rehearse import laws, special
 from wherry.rehearse.records import (
     FLOATING,
@@ -60,6 +60,8 @@ _kinds = _Kinds()
 
 class Mode(DispatchMode):
     """The mode of one thread in one rehearsal. `session` is shared by all threads of it."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, session: Rehearsal) -> None:
         super().__init__()
@@ -222,5 +224,9 @@ _plans: dict[int, Plan] = {}
 
 
 def _plan(func: OpOverload) -> Plan:
-    plan = _plans[id(func)] = Plan(special.of(func), runner(func), signature(func).fresh, func)
+    if isinstance(func, HigherOrderOperator):
+        plan = Plan(special.higher_order, func, False, func)
+    else:
+        plan = Plan(special.of(func), runner(func), signature(func).fresh, func)
+    _plans[id(func)] = plan
     return plan

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from wherry import backends
-from wherry.dispatch import OpOverload, kernel_key, overload_named, run_kernel, signature
+from wherry.dispatch import (
+    OpOverload,
+    higher_order_kernel,
+    kernel_key,
+    overload_named,
+    run_kernel,
+    signature,
+)
+from wherry.errors import CannotRehearse
 from wherry.rehearse import exceptions, laws
 from wherry.rehearse.absence import is_foreign
 from wherry.rehearse.accounting import reserve
@@ -229,6 +237,20 @@ def asks_who_listens(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs
     if torch.is_grad_enabled():
         mode.session.asks_who_listens = True
     return mode.meet(func, args, kwargs)
+
+
+def higher_order(mode: Mode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """flex_attention, cond: an op that takes functions. Its eager kernel is a program of ops, which we see."""
+    kernel = _branch if func.name() == "cond" else higher_order_kernel(func)
+    if kernel is None:
+        raise CannotRehearse(func.name(), "it is a higher-order operator without an eager kernel")
+    with mode:
+        return kernel(*args, **kwargs)
+
+
+def _branch(pred: Any, true_fn: Any, false_fn: Any, operands: Any) -> Any:
+    """What the kernel of `cond` does, without its assertion that no mode is on (torch/_higher_order_ops/cond.py)."""
+    return true_fn(*operands) if pred else false_fn(*operands)
 
 
 def library_op(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
