@@ -138,8 +138,8 @@ class VirtualDevice:
     libraries: Mapping[str, object] = field(default_factory=dict[str, object])
     allocator: AllocatorSizes = field(default_factory=AllocatorSizes)
     highest_priority: int = 0  # of a stream; 0 is the lowest
-    # Ops with kernels for dtypes that the CPU has none for: "histc" -> ("int64", ...).
-    beyond_cpu: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    # Ops with kernels for dtypes that the CPU has none for: "histc" -> {"int64", ...}.
+    beyond_cpu: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
 
     def profile(self, name: str | None) -> Profile:
         """A model by its short name, with all its properties; None is the usual one.

@@ -93,8 +93,8 @@ _PROFILES = {
 }
 
 
-_HALVES = ("float16", "bfloat16")
-BEYOND_CPU = {
+_HALVES = frozenset({"float16", "bfloat16"})
+BEYOND_CPU: dict[str, frozenset[str]] = {
     "histc": INTEGERS,
     **dict.fromkeys(
         (
