@@ -208,3 +208,13 @@ def test_autocast_of_an_absent_device_is_off() -> None:
 def test_bfloat16_is_supported_where_the_backend_says_so(cuda: Rehearsal) -> None:
     assert torch.cuda.is_bf16_supported()
     assert torch.amp.is_autocast_available("cuda")
+
+
+def test_batch_norm_is_computed_in_float32_on_mps_only(on: Rehearsal) -> None:
+    norm = nn.BatchNorm2d(3).to(on.device)
+    x = torch.ones(2, 3, 4, 4, device=on.device, dtype=torch.float16)
+
+    with torch.autocast(on.backend.device_type, dtype=torch.float16):
+        out = norm(x)
+
+    assert out.dtype is (torch.float32 if on.backend.name == "mps" else torch.float16)

@@ -10,7 +10,6 @@ from torch import nn
 def make(outputs=4):
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1),
-        nn.BatchNorm2d(8),
         nn.ReLU(),
         nn.Conv2d(8, 16, 3, stride=2, padding=1),
         nn.ReLU(),

@@ -440,7 +440,6 @@ OTHER_WORDS = {
         "codebook",
         "self.codes = torch.randn(n, width)",
     ): "the check of the matrix product inside cdist speaks before cdist's own",
-    ("mixed_precision", "labels = labels.to(device)"): "the CPU's autocast, which stands in, casts the stray too",
 }
 """Variants whose type and line are right and whose words are not, with the reason."""
 

@@ -131,7 +131,8 @@ def _kernel(name: str) -> Callable[..., Any]:
         if not here or not mode.autocast_lent or name not in autocast_list(device_type):
             return untouched(args, kwargs)
         if name in TO_LOWER:
-            if of_the_cpu is not None:
+            astray = any(_resident(value, "cpu") for value in _leaves((*args, *kwargs.values())))
+            if of_the_cpu is not None and not astray:
                 return of_the_cpu(*args, **kwargs)  # which keeps the casts of parameters, as a device's does
             dtype: torch.dtype | None = torch.get_autocast_dtype("cpu")
         elif name in TO_FLOAT32_UNLESS_TOLD:
