@@ -1,13 +1,11 @@
 """Who may meet whom: the rehearsed device objects where the host code of the real CUDA build objects, and nowhere else.
 
-`tests/data/cuda_host_code.json` holds expressions with what torch 2.13.0+cu130 answered, and `device_moves.json` one
-call for each of many overloads, in which each tensor was moved alone. Only the host code ran there, no kernels. Types
-and devices are compared here; the words are another matter.
+`tests/data/device_moves.json` holds one call for each of many overloads, with what torch 2.13.0+cu130 answered when each
+tensor was moved alone. Only the host code ran there, no kernels. The words are another matter: see truth/test_oracle.py.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -18,74 +16,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wherry.rehearse import Rehearsal, rehearse
+from wherry.rehearse import Rehearsal
 from wherry.rehearse.wording import torch_release
 
 DATA = Path(__file__).parents[1] / "data"
-CASES = json.loads((DATA / "cuda_host_code.json").read_text(encoding="utf-8"))["cases"]
 MOVES = json.loads((DATA / "device_moves.json").read_text(encoding="utf-8"))["calls"]
 
 # The expressions do odd things on purpose, and torch warns about some of them.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def on_the_host(*sizes: int, **options: Any) -> Tensor:
-    return torch.zeros(*sizes, **options) if sizes else torch.zeros((), **options)
-
-
-def on_the_device(*sizes: int, device: str = "cuda", **options: Any) -> Tensor:
-    return on_the_host(*sizes, device=device, **options)
-
-
 def put(target: Tensor, key: Any, value: Any) -> Tensor:
     target[key] = value
     return target
-
-
-NAMES = {
-    "C": on_the_host, "G": on_the_device, "L": torch.long, "put": put, "torch": torch, "nn": nn, "F": F, "np": np,
-    "copy": copy, "O": torch.optim, "rnn": nn.utils.rnn, "D": torch.utils.dlpack,
-}  # fmt: skip
-
-NOT_YET: dict[str, str] = {
-    "torch.zeros(2, out=G(2), device='cpu')": "the Python binding compares out= with device= in C++, where both are the CPU",
-    "torch.arange(2, out=G(2), device='cpu')": "the Python binding compares out= with device= in C++, where both are the CPU",
-    "torch.FloatTensor(G(3))": "a legacy constructor copies below the dispatcher",
-    "np.from_dlpack(G(3))": "numpy asks for a capsule by way of C, so the reader is not seen when it is called in eval",
-    "torch.Generator().set_state(torch.Generator().get_state().cuda())": "a generator of the host is a C object",
-}
-"""Expression -> why a rehearsal answers otherwise for now."""
-
-
-def answer(code: str) -> str:
-    """What an expression gives, in the notation of the recorded answers: "cuda:0 (3,)", or the name of an exception."""
-    try:
-        value = eval(code, dict(NAMES))
-    except Exception as error:
-        kind = type(error)
-        return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-    if isinstance(value, Tensor):
-        return f"{value.device} {tuple(value.shape)}"
-    return f"{type(value).__name__}:{value}"
-
-
-def recorded(case: dict[str, str]) -> Any:
-    marks = [pytest.mark.xfail(reason=NOT_YET[case["code"]], strict=True)] if case["code"] in NOT_YET else []
-    return pytest.param(
-        case["code"], case.get("raises") or case["gives"], id=case["code"].replace(" ", ""), marks=marks
-    )
-
-
-@pytest.mark.parametrize(("code", "wanted"), [recorded(case) for case in CASES])
-def test_expression_is_answered_as_by_the_cuda_build(code: str, wanted: str) -> None:
-    with rehearse("cuda", count=2, memory="80GiB"):
-        found = answer(code)
-
-    assert found == wanted
-
-
-def test_tables_are_up_to_date() -> None:
-    assert set(NOT_YET) <= {case["code"] for case in CASES}
 
 
 # Each tensor of a call, moved alone

@@ -140,6 +140,9 @@ class VirtualDevice:
     highest_priority: int = 0  # of a stream; 0 is the lowest
     # Ops with kernels for dtypes that the CPU has none for: "histc" -> {"int64", ...}.
     beyond_cpu: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    # Ops ("histc", or one overload "median.dim") whose kernels refuse under torch.use_deterministic_algorithms(True) where
+    # the CPU's do not, and the name that their text gives.
+    nondeterministic: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def profile(self, name: str | None) -> Profile:
         """A model by its short name, with all its properties; None is the usual one.

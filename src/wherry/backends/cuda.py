@@ -109,6 +109,41 @@ BEYOND_CPU: dict[str, frozenset[str]] = {
 }
 """dtypesIfCUDA of torch.testing._internal.common_methods_invocations (torch 2.13), where the CPU's kernels say no."""
 
+# Seen on the host code of torch 2.13.0+cu130; documented at torch.use_deterministic_algorithms.
+NONDETERMINISTIC = {
+    "_adaptive_avg_pool2d_backward": "adaptive_avg_pool2d_backward_cuda",
+    "_adaptive_avg_pool3d_backward": "adaptive_avg_pool3d_backward_cuda",
+    "_ctc_loss_backward": "ctc_loss_backward_gpu",
+    "_embedding_bag_backward": "embedding_bag_backward_cuda_max",
+    "_embedding_bag_dense_backward": "embedding_bag_backward_cuda_max",
+    "_upsample_bicubic2d_aa_backward": "upsample_bicubic2d_aa_backward_out_cuda",
+    "_upsample_bilinear2d_aa_backward": "upsample_bilinear2d_aa_backward_out_cuda",
+    "adaptive_max_pool2d_backward": "adaptive_max_pool2d_backward_cuda",
+    "avg_pool3d_backward": "avg_pool3d_backward_cuda",
+    "bincount": "_bincount_cuda",
+    "fractional_max_pool2d_backward": "fractional_max_pool2d_backward_cuda",
+    "fractional_max_pool3d_backward": "fractional_max_pool3d_backward_cuda",
+    "grid_sampler_2d_backward": "grid_sampler_2d_backward_cuda",
+    "grid_sampler_3d_backward": "grid_sampler_3d_backward_cuda",
+    "histc": "_histc_cuda with floating point input",
+    "index_reduce": "index_reduce_cuda",
+    "index_reduce_": "index_reduce_cuda",
+    "max_pool3d_with_indices_backward": "max_pool3d_with_indices_backward_cuda",
+    "median.dim": "median CUDA with indices output",
+    "nanmedian.dim": "median CUDA with indices output",
+    "nll_loss2d_forward": "nll_loss2d_forward_out_cuda_template",
+    "put": "put_",
+    "put_": "put_",
+    "reflection_pad1d_backward": "reflection_pad1d_backward_out_cuda",
+    "reflection_pad3d_backward": "reflection_pad3d_backward_out_cuda",
+    "scatter.reduce": "scatter_reduce_cuda_kernel",
+    "scatter_.reduce": "scatter_reduce_cuda_kernel",
+    "scatter_reduce": "scatter_reduce_cuda_prod_",
+    "scatter_reduce_": "scatter_reduce_cuda_prod_",
+    "upsample_bicubic2d_backward": "upsample_bicubic2d_backward_out_cuda",
+    "upsample_linear1d_backward": "upsample_linear1d_backward_out_cuda",
+}
+
 
 class Cuda(Backend):
     name = device_type = "cuda"
@@ -159,6 +194,7 @@ class Cuda(Backend):
         profiles=_PROFILES,
         highest_priority=-3,
         beyond_cpu=BEYOND_CPU,
+        nondeterministic=NONDETERMINISTIC,
         # The default wheel of torch 2.13 (torch.cuda.get_arch_list, torch._C._cudnn.getVersionInt, ...).
         architectures=("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
         libraries={"cudnn": 92000, "nccl": (2, 29, 7), "cusparselt": 801},

@@ -58,6 +58,7 @@ def invalid_ordinal(backend: Backend, index: int | None = None, count: int = 0) 
     text += "GPU device may be out of range, do you have enough GPUs?"
     if torch_release() == (2, 13):
         text += "\nFor more detailed error information, run with CUDA_LOG_FILE=stderr"
+    text += "\n"
     return accelerator_error(text, code=101)  # cudaErrorInvalidDevice
 
 

@@ -1,8 +1,8 @@
 """Ops whose own code says which operands may meet: the exceptions to the general laws, each with its source.
 
-A rule looks at the operands of one call. It returns the place where the op runs, returns None to leave the call to the
-general laws, or raises what the kernel raises. Sources are paths in PyTorch's repository (2.13) unless they say "seen":
-observed on the host code of the CUDA build of 2.13.
+A rule looks at the operands of one call. It returns the place where the op runs, `DECOMPOSE` where the ops it is made of
+are to be judged, None to leave the call to the general laws, or raises what the kernel raises. Sources are paths in
+PyTorch's repository (2.13) unless they say "seen": observed on the host code of the CUDA build of 2.13.
 """
 
 from __future__ import annotations
@@ -47,7 +47,13 @@ class Meeting:
         return self.operands[0].place
 
 
-Rule = Callable[[Meeting], "Place | None"]
+class Decompose:
+    """The verdict that a composite op is to be run as the ops it is made of."""
+
+
+DECOMPOSE = Decompose()
+
+Rule = Callable[[Meeting], "Place | Decompose | None"]
 
 
 def of(packet: str) -> Rule | None:
@@ -209,23 +215,13 @@ def sparse_sum(call: Meeting) -> Place | None:
     return None
 
 
-def foreach(call: Meeting) -> Place:
-    """Each position of the lists needs one device, positions may differ (native/ForeachUtils.h; the slow path is per tensor)."""
-    packet, _, overload = call.name.partition(".")
-    if "copy" in packet:
-        return call.first
-    lists: dict[int, Operand] = {}
+def foreach(call: Meeting) -> Decompose:
+    """Lists that are not on one device take the slow path: an op for each position (native/ForeachUtils.h)."""
+    packet = call.name.partition(".")[0]
     for operand in call.operands:
         if operand.index is None:
             _foreach_scalar(packet, operand, call.operands[0])
-            continue
-        first = lists.setdefault(operand.index, operand)
-        if operand.place is first.place:
-            continue
-        scalar = operand.place.index is None and operand.tensor.dim() == 0 and overload == "List"
-        if not scalar:
-            raise two_devices(*_accelerator_first(first.place, operand.place))
-    return call.first
+    return DECOMPOSE
 
 
 def _foreach_scalar(packet: str, scalar: Operand, first: Operand) -> None:

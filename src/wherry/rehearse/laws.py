@@ -24,6 +24,7 @@ import torch
 from wherry.backends._backend import Backend
 from wherry.dispatch import OpOverload, Signature, signature
 from wherry.rehearse import exceptions
+from wherry.rehearse.exceptions import DECOMPOSE, Decompose
 from wherry.rehearse.native_functions import native, wrapper_name
 from wherry.rehearse.wording import one_device, output_elsewhere, shapes_apart, too_many_scalars, two_devices
 from wherry.storage import Place
@@ -31,12 +32,6 @@ from wherry.storage import Place
 if TYPE_CHECKING:
     from wherry.rehearse.records import Operand
 
-
-class _Decompose:
-    """The verdict that a composite op is to be run as the ops it is made of."""
-
-
-DECOMPOSE = _Decompose()
 
 EITHER_OPERAND = frozenset(
     [
@@ -92,7 +87,7 @@ SECOND_OPERAND = {
 
 def judge(
     backend: Backend, func: OpOverload, operands: Sequence[Operand], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Place | _Decompose:
+) -> Place | Decompose:
     """Where an op runs whose operands reside at different places.
 
     Raises:
@@ -110,7 +105,7 @@ def judge(
     return _general(backend, sig, name, operands)
 
 
-def _general(backend: Backend, sig: Signature, name: str, operands: Sequence[Operand]) -> Place | _Decompose:
+def _general(backend: Backend, sig: Signature, name: str, operands: Sequence[Operand]) -> Place | Decompose:
     """The laws that hold for every op without an exception of its own."""
     packet = name.split(".", 1)[0]
     entry = native(name)

@@ -24,6 +24,7 @@ from torch.nn import Parameter
 
 from wherry.dispatch import DispatchMode, HigherOrderOperator, OpOverload, run_kernel, runner, signature
 from wherry.rehearse import laws, special
+from wherry.rehearse.kernels import runner
 from wherry.rehearse.records import (
     FLOATING,
     HOST,

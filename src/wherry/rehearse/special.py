@@ -41,7 +41,7 @@ from wherry.rehearse.records import (
     write,
 )
 from wherry.rehearse.running import running_call
-from wherry.rehearse.wording import one_device
+from wherry.rehearse.wording import one_device, without_kernel
 from wherry.storage import Place
 
 if TYPE_CHECKING:
@@ -86,7 +86,10 @@ def with_device(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dic
         return func._op(*args, **kwargs)
 
     if device is not None and device.type != "cpu" and is_foreign(mode.session, device.type):
-        return func._op(*args, **kwargs)  # raises as this torch does for a device it was built without
+        try:
+            return func._op(*args, **kwargs)  # raises as this torch does for a device it was built without
+        except NotImplementedError as error:
+            raise without_kernel(mode.session.backend, error) from None
     explicit = "pin_memory" in kwargs
     origin = _common_place(mode, func, args, kwargs)
     place = _destination(mode, sig.name, device, explicit=explicit, origin=origin)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from wherry.backends._backend import Backend
+from wherry.rehearse.native_functions import native
 from wherry.storage import Place
 
 if TYPE_CHECKING:
@@ -139,6 +140,29 @@ def in_words_of(backend: Backend, place: Place | None, error: Exception) -> Exce
     if text != error.args[0]:
         error.args = (text, *error.args[1:])
     return error
+
+
+_KERNELS = re.compile(r"'aten::([\w.]+)' is only available for these backends: \[([^\]]*)\]")
+
+
+def without_kernel(backend: Backend, error: NotImplementedError) -> NotImplementedError:
+    """The words "Could not run ...", with the kernels that a build for the device has beside those of this build.
+
+    The lines behind the list say where in the sources of this very build its kernels are registered, and stay as they
+    are (aten/src/ATen/core/dispatch/OperatorEntry.cpp, `reportError`).
+    """
+
+    def joined(match: re.Match[str]) -> str:
+        keys = match.group(2).split(", ")
+        entry = native(match.group(1))
+        prefix = backend.wording.check_prefix or backend.device_type.upper()
+        for key in sorted(entry.keys if entry is not None else ()):
+            flavour = key.removesuffix(prefix)
+            if flavour != key and key not in keys:
+                keys.insert(keys.index(f"{flavour}CPU") + 1 if f"{flavour}CPU" in keys else 0, key)
+        return match.group(0).replace(match.group(2), ", ".join(keys))
+
+    return NotImplementedError(_KERNELS.sub(joined, str(error)))
 
 
 def not_convertible_to_numpy(place: Place) -> TypeError:

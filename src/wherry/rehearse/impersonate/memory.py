@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from wherry.rehearse import accounting
 from wherry.rehearse.absence import invalid_ordinal
 from wherry.rehearse.impersonate.stand_ins import Virtual, answer, nothing
-from wherry.rehearse.state import state_of
+from wherry.rehearse.state import has_started, state_of
 
 if TYPE_CHECKING:
     from wherry.rehearse.allocator import Allocator
@@ -206,7 +206,7 @@ XPU: dict[str, Virtual] = {
 }
 
 ACCELERATOR: dict[str, Virtual] = {
-    "_accelerator_isAllocatorInitialized": answer(True),
+    "_accelerator_isAllocatorInitialized": has_started,
     "_accelerator_emptyCache": empty_cache,
     "_accelerator_emptyHostCache": nothing,
     "_accelerator_getDeviceStats": device_stats,

@@ -31,9 +31,17 @@ def _resolving(original: Any) -> Any:
     def stand_in(*args: Any, **kwargs: Any) -> Any:
         if type(kwargs.get("device")) is int and thread.mode is not None and thread.mode.session.places:
             kwargs["device"] = resolved(kwargs["device"])
+        if kwargs.get("out") is not None and kwargs.get("device") is not None and thread.mode is not None:
+            _check_out(kwargs["out"], torch.device(kwargs["device"]))
         return original(*args, **kwargs)
 
     return stand_in
+
+
+def _check_out(out: Any, device: torch.device) -> None:
+    """An `out=` and a `device=` name one type of device (torch/csrc/utils/out_types.cpp)."""
+    if isinstance(out, Tensor) and out.device.type != device.type:
+        raise RuntimeError(f"device type {device.type} does not match device type of out parameter ({out.device.type})")
 
 
 def resolved(index: int) -> torch.device:

@@ -16,6 +16,7 @@ from torch.storage import _StorageBase
 
 from wherry.rehearse.absence import absent
 from wherry.rehearse.impersonate.patches import Patch
+from wherry.rehearse.mode import Mode
 from wherry.rehearse.records import FLOATING, HOST, PINNED, write
 from wherry.rehearse.surface import thread
 from wherry.storage import Place
@@ -49,12 +50,17 @@ def device(self: UntypedStorage) -> torch.device:
     return _device(self) if place.index is None else place.device
 
 
+def _check_recognized(mode: Mode, device_type: str) -> None:
+    """Builds without MPS have no storages for it, and say so before they look for a device (torch/csrc/Storage.cpp)."""
+    if device_type == "mps" and mode.session.backend.device_type != "mps":
+        raise RuntimeError("torch.UntypedStorage(): Storage device not recognized: mps")
+
+
 def to(self: UntypedStorage, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
     mode = thread.mode
     if mode is None:
         return _StorageBase.to(self, device=device, non_blocking=non_blocking)
-    if torch.device(device).type == "mps" and mode.session.backend.device_type != "mps":
-        raise RuntimeError("torch.UntypedStorage(): Storage device not recognized: mps")
+    _check_recognized(mode, torch.device(device).type)
     place = mode.session.resolve(device, moving=True)
     here = _place(self)
     if place is here or (place is HOST and here is PINNED):
@@ -70,6 +76,7 @@ def _moving_method(device_type: str) -> Any:
         if mode is None:
             return original(self) if device_type == "mps" else original(self, device, non_blocking)
         if mode.session.backend.device_type != device_type:
+            _check_recognized(mode, device_type)
             raise absent(device_type)
         return to(self, device=torch.device(device_type) if device is None else device)
 

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import UninitializedTensorMixin
 
-from wherry.dispatch import without_functions
+from wherry.dispatch import without_functions, without_modes
 from wherry.rehearse.absence import absent, is_foreign
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.records import FLOATING, HOST, PINNED, haven, mark_all, move_record, residence, storage_of, write
 from wherry.rehearse.surface import thread
-from wherry.rehearse.wording import not_convertible_to_numpy, type_name
+from wherry.rehearse.wording import not_convertible_to_numpy, type_name, without_kernel
 from wherry.storage import Place
 
 _Base = torch._C.TensorBase  # the C++ half of torch.Tensor: what its names are when nothing shadows them
@@ -290,10 +290,11 @@ def record_stream(self: Tensor, stream: Any) -> None:
     if mode is None:
         _Base.record_stream(self, stream)
     elif settled(mode, self).index is None:
-        raise NotImplementedError(
-            "Could not run 'aten::record_stream' with arguments from the 'CPU' backend. This could be because the operator "
-            "doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom build)."
-        )
+        try:
+            with without_modes():
+                torch.ops.aten.record_stream.default(self, torch._C.Stream(stream_id=0, device_index=0, device_type=0))
+        except NotImplementedError as error:
+            raise without_kernel(mode.session.backend, error) from None
 
 
 def share_memory_(self: Tensor) -> Tensor:
