@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from wherry.backends._backend import Backend
-from wherry.rehearse.wording import legacy_name, not_on_device, one_device, too_many_scalars, two_devices, type_name
+from wherry.rehearse.wording import (
+    legacy_name,
+    no_kernel,
+    not_on_device,
+    one_device,
+    too_many_scalars,
+    two_devices,
+    type_name,
+)
 from wherry.storage import Place
 
 if TYPE_CHECKING:
@@ -102,7 +110,7 @@ def masked_fill(call: Meeting) -> Place:
     source = call.first
     mask = call.operand("mask")
     value = call.operand("value")
-    if value is not None and value.place is not source and (value.tensor.dim() > 0 or source.index is None):
+    if value is not None and (source.index is None or (value.place is not source and value.tensor.dim() > 0)):
         raise RuntimeError("masked_fill_: Expected inputs to be on same device")
     if mask is not None and mask.place is not source:
         raise RuntimeError(
@@ -181,10 +189,26 @@ def addcmul(call: Meeting) -> Place | None:
 def lerp(call: Meeting) -> Place | None:
     """A 0-dim host tensor as weight passes, as self or end it trips an assertion of the kernel (native/cuda/Loops.cuh; seen)."""
     for number, operand in enumerate((o for o in call.operands if not o.output), start=1):
-        if operand.place.index is None and operand.tensor.dim() == 0 and operand.name in ("self", "end", "target"):
+        if operand.place.index is None and operand.tensor.dim() == 0 and operand.name in ("self", "end"):
             if not any(o.place.index is not None for o in call.operands if o.tensor.dim() > 0):
                 break
             raise not_on_device(number, operand.place)
+    return None
+
+
+def smooth_l1_loss(call: Meeting) -> Place | None:
+    """Its iterator lets a 0-dim host tensor pass, of which the kernel is not told (native/cuda/Loops.cuh; seen)."""
+    for number, operand in enumerate((o for o in call.operands if not o.output), start=1):
+        if operand.place.index is None and operand.tensor.dim() == 0:
+            raise not_on_device(number, operand.place)
+    return None
+
+
+def mse_loss(call: Meeting) -> Place | None:
+    """Two 0-dim tensors are named in their order (native/BinaryOps.cpp; seen)."""
+    first, other = call.operands[0], call.operands[1]
+    if first.place is not other.place and first.tensor.dim() == other.tensor.dim() == 0:
+        raise two_devices(first.place, other.place)
     return None
 
 
@@ -242,32 +266,45 @@ def convolution(call: Meeting) -> Place | None:
     if image is None or weight is None:
         return None
     prefix = call.backend.wording.check_prefix
+    transposed = bool(call.arguments.get("transposed"))
+    spatial = image.tensor.dim() - 2
     if image.place.index is None and prefix is not None:
-        kernel = "slow_conv_transpose2d" if call.arguments.get("transposed") else "__slow_conv2d_forward"
         odd = weight if weight.place is not image.place else bias
         assert odd is not None
-        raise one_device(odd.name, odd.place, image.place, f"wrapper_{prefix}_{kernel}")
+        dilated = any(d != 1 for d in call.arguments.get("dilation") or ())  # type: ignore[attr-defined]
+        if spatial == 3 and not (transposed or dilated):
+            raise no_kernel("slow_conv3d_forward", prefix, [1] * 3, None, [1] * 3, [0] * 3)
+        raise one_device(
+            odd.name, odd.place, image.place, f"wrapper_{prefix}_{_slow_convolution(spatial, transposed, dilated)}"
+        )
     for operand in (weight, bias):
         if operand is None or operand.place is image.place:
             continue
+        if operand.place.index is not None and operand is bias:
+            raise two_devices(image.place, bias.place)  # it is added to what the kernel returns
         if operand.place.index is not None and prefix is not None:
-            raise one_device(operand.name, operand.place, image.place, f"wrapper_{prefix}__cudnn_convolution")
+            kernel = "_cudnn_convolution_transpose" if transposed else "_cudnn_convolution"
+            raise one_device(operand.name, operand.place, image.place, f"wrapper_{prefix}_{kernel}")
         found = type_name(image.tensor.dtype, image.place, call.backend)
         wanted = type_name(operand.tensor.dtype, operand.place, call.backend)
         raise RuntimeError(f"Input type ({found}) and {operand.name} type ({wanted}) should be the same")
     return image.place
 
 
+def _slow_convolution(spatial: int, transposed: bool, dilated: bool) -> str:
+    """The kernel that takes an image on the host whose weight is elsewhere; 1d ones are 2d there."""
+    dims = max(spatial, 2)
+    if transposed:
+        return "slow_conv_transpose2d" if dims == 2 else "_slow_conv_transpose3d"
+    return f"_slow_conv_dilated{dims}d" if dilated else "__slow_conv2d_forward"
+
+
 def attention(call: Meeting) -> Place | None:
-    """Query, key and value are of one device type (native/transformers/attention.cpp, `validate_sdpa_input`)."""
+    """Query, key and value on one device, the mask with them (native/transformers/attention.cpp; seen)."""
     three = [call.operand(part) for part in ("query", "key", "value")]
     places = [o.place for o in three if o is not None]
-    if len(places) == 3 and len({p.type for p in places}) > 1:
-        query, key, value = (p.name for p in places)
-        raise RuntimeError(
-            "Expected query, key, and value to have the same device type, but got "
-            f"query.device: {query} key.device: {key} and value.device: {value} instead."
-        )
+    if len(places) == 3:
+        check_attention(*places)
     mask = call.operand("attn_mask")
     if mask is not None and places and mask.place is not places[0] and call.backend.wording.check_prefix:
         prefix = call.backend.wording.check_prefix
@@ -291,6 +328,15 @@ def check_lengths(lengths: torch.Tensor, place: Place) -> None:
         )
 
 
+def check_attention(query: Place, key: Place, value: Place) -> None:
+    """Query, key and value are on one device, type and index (native/transformers/attention.cpp, `validate_sdpa_input`)."""
+    if not query is key is value:
+        raise RuntimeError(
+            "Expected query, key, and value to have the same device type, but got "
+            f"query.device: {query.name} key.device: {key.name} and value.device: {value.name} instead."
+        )
+
+
 def check_set(target: Place, source: Place) -> None:
     """`set_` exchanges storages on one device only (native/Resize.h, native/cuda/Resize.cpp; seen)."""
     if target is not source:
@@ -308,11 +354,8 @@ _ANY = (
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_ANY.split(), first_decides),
-    **dict.fromkeys(("index", "_unsafe_index", "_unsafe_masked_index"), index),
-    **dict.fromkeys(
-        ("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put", "_unsafe_masked_index_put_accumulate"),
-        index_put,
-    ),
+    **dict.fromkeys(("index", "_unsafe_index"), index),
+    **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"), index_put),
     **dict.fromkeys(("masked_fill", "masked_fill_"), masked_fill),
     "where": where,
     "mv": mv,
@@ -322,7 +365,9 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("add", "add_"), sparse_sum),
     **dict.fromkeys(("index_fill", "index_fill_"), index_fill),
     **dict.fromkeys(("addcmul", "addcmul_"), addcmul),
-    **dict.fromkeys(("lerp", "lerp_", "smooth_l1_loss"), lerp),
+    **dict.fromkeys(("lerp", "lerp_"), lerp),
+    "smooth_l1_loss": smooth_l1_loss,
+    "mse_loss": mse_loss,
     **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), convolution),
     **dict.fromkeys(
         (

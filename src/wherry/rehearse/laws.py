@@ -69,6 +69,11 @@ EITHER_OPERAND = frozenset(
         "xlogy",
         "special_xlog1py",
         "special_zeta",
+        *(f"special_{shifted}chebyshev_polynomial_{kind}" for shifted in ("", "shifted_") for kind in "tuvw"),
+        "special_hermite_polynomial_h",
+        "special_hermite_polynomial_he",
+        "special_laguerre_polynomial_l",
+        "special_legendre_polynomial_p",
         "dist",
         "ldexp",
     ]

@@ -36,6 +36,7 @@ from wherry.rehearse.records import (
     mark_all,
     move_record,
     operands_of,
+    settle_all,
 )
 from wherry.rehearse.wording import in_words_of
 from wherry.storage import Place
@@ -178,9 +179,16 @@ class Mode(DispatchMode):
         return out
 
     def decompose(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a composite op so that we see the ops it is made of: the law is theirs."""
+        """Run a composite op so that we see the ops it is made of: the law is theirs.
+
+        What it made by the options of its first operand and never brought together with another resides there.
+        """
         with self:
-            return run_kernel(func, signature(func).composite, args, kwargs)
+            out = run_kernel(func, signature(func).composite, args, kwargs)
+        first = next(operands_of(func, args, kwargs)).place
+        if first is not FLOATING:
+            settle_all(out, HOST if first is PINNED else first)
+        return out
 
     def settle(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         """Let floating operands come to reside with the first resident one they meet.

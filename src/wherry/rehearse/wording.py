@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from wherry.backends._backend import Backend
+from wherry.dispatch import overload_named, without_modes
 from wherry.rehearse.native_functions import native
 from wherry.storage import Place
 
@@ -163,6 +164,20 @@ def without_kernel(backend: Backend, error: NotImplementedError) -> NotImplement
         return match.group(0).replace(match.group(2), ", ".join(keys))
 
     return NotImplementedError(_KERNELS.sub(joined, str(error)))
+
+
+def no_kernel(name: str, key: str, *rest: object) -> Exception:
+    """What the dispatcher says of an op that has no kernel for a dispatch key (OperatorEntry.cpp, `reportError`).
+
+    It is asked with sparse tensors, for which there is none either; `rest` are the arguments behind two tensors.
+    """
+    with without_modes():
+        sparse = torch.empty(1, layout=torch.sparse_coo)
+        try:
+            overload_named(name)(sparse, sparse, *rest)
+        except NotImplementedError as error:
+            return NotImplementedError(str(error).replace("'SparseCPU' backend", f"'{key}' backend"))
+    raise AssertionError(f"aten::{name} has a kernel for sparse tensors")
 
 
 def not_convertible_to_numpy(place: Place) -> TypeError:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from wherry.dispatch import functorch_level_below
+from wherry.rehearse.exceptions import check_attention
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.impersonate.tensor import settled
 from wherry.rehearse.mode import Mode
@@ -115,22 +117,117 @@ def window(name: str) -> Check:
     return check
 
 
-def normalization(kernel: str, *names: str) -> Check:
-    """A norm that is one kernel on a device, with a generated check, and a composite on the CPU.
+_NORM = ("weight", "bias", "running_mean", "running_var")
 
-    Source: layer_norm.cpp, Normalization.cpp.
-    """
 
-    def check(mode: Mode, data: Tensor, *args: Any, **kwargs: Any) -> None:
-        prefix = mode.session.backend.wording.check_prefix
-        given = dict(zip(names, args, strict=False)) | kwargs
-        here = settled(mode, data)
-        for name in names:
-            place = _place(mode, given.get(name))
-            if prefix is not None and place is not None and place is not here:
-                raise one_device(name, place, here, f"wrapper_{prefix}_{kernel}")
+def _same_device(mode: Mode, data: Tensor, given: Mapping[str, Any], kernel: str) -> None:
+    prefix = mode.session.backend.wording.check_prefix
+    here = settled(mode, data)
+    for name, value in given.items():
+        place = _place(mode, value)
+        if prefix is not None and place is not None and place is not here:
+            raise one_device(name, place, here, f"wrapper_{prefix}_{kernel}")
 
-    return check
+
+def rms_norm(mode: Mode, data: Tensor, normalized_shape: Any, weight: Any = None, eps: Any = None) -> None:
+    """A norm that is one kernel on a device, and a composite on the CPU (layer_norm.cpp)."""
+    _same_device(mode, data, {"weight": weight}, "__fused_rms_norm")
+
+
+def _norm_kernel(mode: Mode, data: Tensor, given: Mapping[str, Any]) -> str:
+    """Which kernel a batch norm takes (Normalization.cpp, `_select_batch_norm_backend`)."""
+    training = bool(given.get("training", given.get("use_input_stats")))
+    virtual = mode.session.backend.virtual
+    weight, running = given["weight"], [given["running_mean"], given["running_var"]]
+    cudnn = (
+        settled(mode, data).index is not None
+        and virtual is not None
+        and "cudnn" in virtual.libraries
+        and weight is not None
+        and given["bias"] is not None
+        and torch.bfloat16 not in (data.dtype, weight.dtype)
+        and (data.dtype != torch.half or weight.dtype == torch.float)
+        and (None not in running or (training and running == [None, None]))
+        and data.dim() >= 3
+        and data.shape[0] <= (880801 if training else 65535)
+        and given.get("enabled", given.get("cudnn_enabled", True))
+    )
+    return "_cudnn_batch_norm" if cudnn else "_native_batch_norm"
+
+
+def batch_norm(mode: Mode, data: Tensor, *args: Any, **kwargs: Any) -> None:
+    """batch_norm, instance_norm: one of two kernels (Normalization.cpp)."""
+    given = (
+        dict.fromkeys(_NORM)
+        | dict(zip((*_NORM, "training", "momentum", "eps", "enabled"), args, strict=False))
+        | kwargs
+    )
+    operands = {name: given[name] for name in _NORM}
+    if len(set(_places(mode, [data, *operands.values()]))) > 1:
+        _same_device(mode, data, operands, _norm_kernel(mode, data, given))
+
+
+def inner(mode: Mode, self: Tensor, other: Tensor, *_: Any, **__: Any) -> None:
+    """inner (Linear.cpp): types of devices are compared, of scalars too."""
+    here, there = settled(mode, self).type, settled(mode, other).type
+    if here != there:
+        raise RuntimeError(
+            f"Expected tensor to have {here} DeviceType, but got tensor with {there} DeviceType (while checking arguments "
+            "for inner())"
+        )
+
+
+def tensor_split(mode: Mode, self: Tensor, sections: Any = None, *_: Any, **kwargs: Any) -> None:
+    """tensor_split reads its indices on the host (TensorShape.cpp)."""
+    place = _place(mode, kwargs.get("tensor_indices_or_sections", sections))
+    if place is not None and place.index is not None:
+        raise RuntimeError(f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {place.name}")
+
+
+def grid_sampler(mode: Mode, data: Tensor, grid: Tensor, *args: Any, **kwargs: Any) -> None:
+    """grid_sampler takes another kernel where cuDNN can do it (GridSampler.cpp, `cond_cudnn_grid_sampler`)."""
+    names = ("interpolation_mode", "padding_mode", "align_corners")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    virtual, prefix = mode.session.backend.virtual, mode.session.backend.wording.check_prefix
+    here, there = settled(mode, data), settled(mode, grid)
+    if (
+        here is not there
+        and None not in (here.index, there.index)
+        and virtual is not None
+        and "cudnn" in virtual.libraries
+        and given["interpolation_mode"] == given["padding_mode"] == 0  # bilinear, zeros
+        and given["align_corners"]
+        and data.dim() == 4
+        and data.shape[1] <= 1024
+    ):
+        raise one_device("grid", there, here, f"wrapper_{prefix}__cudnn_grid_sampler")
+
+
+def multi_dot(mode: Mode, tensors: Any, **_: Any) -> None:
+    """linalg.multi_dot (LinearAlgebra.cpp)."""
+    places = _places(mode, tensors)
+    for number, place in enumerate(places):
+        if place is not places[0]:
+            raise RuntimeError(
+                f"multi_dot(): all tensors must be on the same device but tensor 0 is on {places[0].name} and tensor {number} "
+                f"on {place.name}"
+            )
+
+
+def gradient(mode: Mode, data: Tensor, *, spacing: Any = 1, **_: Any) -> None:
+    """gradient, of which spacings may be tensors (ReduceOps.cpp, `gradient_helper`)."""
+    here = settled(mode, data)
+    for place in _places(mode, spacing) if isinstance(spacing, list | tuple) else ():
+        if place is not here:
+            raise RuntimeError(
+                f"torch.gradient expected each tensor to be on the same device, but got devices {here.name} and {place.name}!"
+            )
+
+
+def attention(mode: Mode, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> None:
+    """scaled_dot_product_attention (transformers/attention.cpp, `validate_sdpa_input`)."""
+    if not any(tensor.is_meta for tensor in (query, key, value)):
+        check_attention(*_places(mode, (query, key, value)))
 
 
 def cholesky_solve(mode: Mode, self: Tensor, input2: Tensor, *_: Any, **__: Any) -> None:
@@ -237,14 +334,18 @@ _ON_TORCH: dict[str, Check] = {
     "take_along_dim": take_along_dim,
     "istft": window("istft"),
     "cholesky_solve": cholesky_solve,
+    "inner": inner,
+    "tensor_split": tensor_split,
 }
 """Names of torch that are methods of torch.Tensor too."""
 
 
 _ON_TORCH_ONLY: dict[str, Check] = {
     "block_diag": block_diag,
-    "rms_norm": normalization("__fused_rms_norm", "normalized_shape", "weight"),
-    "instance_norm": normalization("_cudnn_batch_norm", "weight", "bias", "running_mean", "running_var"),
+    "gradient": gradient,
+    "grid_sampler": grid_sampler,
+    "rms_norm": rms_norm,
+    **dict.fromkeys(("batch_norm", "instance_norm"), batch_norm),
 }
 
 
@@ -270,6 +371,8 @@ def patches() -> Iterator[Patch]:
     """Names of torch._VF, torch and torch.Tensor."""
     for name, check in _ON_VF.items():
         yield Patch(_VF, name, _checking(getattr(_VF, name), check))
+    yield Patch(torch.linalg, "multi_dot", _checking(torch.linalg.multi_dot, multi_dot))
+    yield Patch(F, "scaled_dot_product_attention", _checking(F.scaled_dot_product_attention, attention))
     yield Patch(torch, "ctc_loss", _ctc_loss(torch.ctc_loss))
     yield Patch(torch._C._nn, "cross_entropy_loss", _cross_entropy_loss(torch._C._nn.cross_entropy_loss))
     for owner, name in ((torch, "matmul"), (torch.linalg, "matmul"), (Tensor, "matmul"), (Tensor, "__matmul__")):
