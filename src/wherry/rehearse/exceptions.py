@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from wherry.backends._backend import Backend
+from wherry.dispatch import overload_named
 from wherry.rehearse.wording import (
     legacy_name,
     no_kernel,
@@ -273,7 +274,8 @@ def convolution(call: Meeting) -> Place | None:
         assert odd is not None
         dilated = any(d != 1 for d in call.arguments.get("dilation") or ())  # type: ignore[attr-defined]
         if spatial == 3 and not (transposed or dilated):
-            raise no_kernel("slow_conv3d_forward", prefix, [1] * 3, None, [1] * 3, [0] * 3)
+            missing = overload_named("slow_conv3d_forward")
+            raise no_kernel(missing, prefix, (image.tensor, weight.tensor, [1] * 3, None, [1] * 3, [0] * 3), {})
         raise one_device(
             odd.name, odd.place, image.place, f"wrapper_{prefix}_{_slow_convolution(spatial, transposed, dilated)}"
         )

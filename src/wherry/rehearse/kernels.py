@@ -35,13 +35,13 @@ _ONLY_IF: dict[str, Callable[[Mapping[str, Any]], bool]] = {
 """Ops that are nondeterministic for some arguments only (aten/src/ATen/native/cuda)."""
 
 
-def runner(func: OpOverload) -> Callable[..., Any]:
-    """What runs an overload: its CPU kernel, after what a device's kernel would refuse."""
+def refusing(func: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs an overload, after what a device's kernel would refuse."""
     sig = signature(func)
     names = {n for n in (sig.name, sig.name.partition(".")[0]) if n.startswith("aten::")}
     names = {n.removeprefix("aten::") for n in names}
     if not any(names & b.virtual.nondeterministic.keys() for b in backends.all() if b.virtual is not None):
-        return func._op
+        return kernel
     only_if = _ONLY_IF.get(sig.name.removeprefix("aten::").partition(".")[0])
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -54,16 +54,14 @@ def runner(func: OpOverload) -> Callable[..., Any]:
                 known = virtual.nondeterministic if virtual is not None else {}
                 for name in names & known.keys():
                     _alert(known[name])
-        return func._op(*args, **kwargs)
+        return kernel(*args, **kwargs)
 
     return run
 
 
-def _alert(kernel: str) -> None:
+def _alert(name: str) -> None:
     """Source: aten/src/ATen/Context.cpp, `alertNotDeterministic`."""
-    text = (
-        f"{kernel} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True"
-    )
+    text = f"{name} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True"
     if torch.is_deterministic_algorithms_warn_only_enabled():
         warnings.warn(
             f"{text}, warn_only=True)'. You can file an issue at https://github.com/pytorch/pytorch/issues to help us "

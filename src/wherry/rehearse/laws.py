@@ -16,17 +16,18 @@ generated check; what it says instead differs by kernel and release.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from wherry.backends._backend import Backend
-from wherry.dispatch import OpOverload, Signature, signature
+from wherry.dispatch import OpOverload, signature
 from wherry.rehearse import exceptions
 from wherry.rehearse.exceptions import DECOMPOSE, Decompose
 from wherry.rehearse.native_functions import native, wrapper_name
-from wherry.rehearse.wording import one_device, output_elsewhere, shapes_apart, too_many_scalars, two_devices
+from wherry.rehearse.wording import no_kernel, one_device, output_elsewhere, shapes_apart, too_many_scalars, two_devices
 from wherry.storage import Place
 
 if TYPE_CHECKING:
@@ -90,6 +91,10 @@ SECOND_OPERAND = {
 """Ops that accept a 0-dim host tensor as this argument only."""
 
 
+_OF_THE_HOST = re.compile("mkldnn|onednn|fbgemm|quantize|_for_cpu$")
+"""Names of ops that the CPU's composites choose and a device's do not."""
+
+
 def judge(
     backend: Backend, func: OpOverload, operands: Sequence[Operand], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Place | Decompose:
@@ -107,18 +112,31 @@ def judge(
         place = rule(exceptions.Meeting(backend, name, operands, arguments))
         if place is not None:
             return place
-    return _general(backend, sig, name, operands)
+    return _general(backend, func, operands, args, kwargs)
 
 
-def _general(backend: Backend, sig: Signature, name: str, operands: Sequence[Operand]) -> Place | Decompose:
+def _general(
+    backend: Backend, func: OpOverload, operands: Sequence[Operand], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Place | Decompose:
     """The laws that hold for every op without an exception of its own."""
+    sig = signature(func)
+    name = sig.name.removeprefix("aten::")
     packet = name.split(".", 1)[0]
     entry = native(name)
     prefix = backend.wording.check_prefix
-    key = None if entry is None else _kernel_key(operands, entry.keys, prefix or "CUDA")
-    if entry is None or key is None:
-        # No kernel of its own on a device: it is made of others, or the CPU build took a way that a device would not.
-        return DECOMPOSE if sig.composite else _iterate(packet, operands, shaped=False)
+    key = _kernel_key(operands, prefix or "CUDA")
+    if entry is None or not has_kernel(backend, func, operands):
+        if sig.composite:
+            return DECOMPOSE
+        # No kernel of its own on a device: the device has no such op, or the CPU build took a way that a device would not.
+        if (
+            prefix is not None
+            and entry is not None
+            and _kernel_key(operands, "CPU") in entry.keys
+            and not _OF_THE_HOST.search(packet)
+        ):
+            raise no_kernel(func, key, args, kwargs)
+        return _iterate(packet, operands, shaped=False)
     if not (entry.checked or entry.iterator or entry.resizes):
         return next((o.place for o in operands if o.place.index is not None), operands[0].place)  # nobody looks
     if entry.checked and prefix is not None:
@@ -130,26 +148,26 @@ def _general(backend: Backend, sig: Signature, name: str, operands: Sequence[Ope
     return _iterate(packet, operands, shaped=entry.iterator)
 
 
-def _kernel_key(operands: Sequence[Operand], keys: frozenset[str], prefix: str) -> str | None:
-    """The dispatch key whose kernel takes the call, by the layout of the operands, or None where there is none.
+def has_kernel(backend: Backend, func: OpOverload, operands: Sequence[Operand]) -> bool:
+    """Whether a device has a kernel for an op as it is. Which do is known for CUDA; XPU's are named alike."""
+    entry = native(signature(func).name.removeprefix("aten::"))
+    prefix = backend.wording.check_prefix or "CUDA"
+    return entry is not None and _kernel_key(operands, prefix).replace(prefix, "CUDA") in entry.keys
 
-    Which ops have one is known for CUDA; XPU's are named alike.
-    """
-    flavour = ""
+
+def _kernel_key(operands: Sequence[Operand], prefix: str) -> str:
+    """The dispatch key whose kernel would take the call, by the layout of the operands."""
     for operand in operands:
         layout = operand.tensor.layout
         if layout is torch.sparse_coo:
-            flavour = "Sparse"
-        elif layout is not torch.strided and layout is not torch.jagged:
-            flavour = "SparseCsr"
-        elif operand.tensor.is_quantized:
-            flavour = "Quantized"
-        elif operand.tensor.is_nested:
-            flavour = "NestedTensor"
-        else:
-            continue
-        break
-    return f"{flavour}{prefix}" if f"{flavour}CUDA" in keys else None
+            return f"Sparse{prefix}"
+        if layout is not torch.strided and layout is not torch.jagged:
+            return f"SparseCsr{prefix}"
+        if operand.tensor.is_quantized:
+            return f"Quantized{prefix}"
+        if operand.tensor.is_nested:
+            return f"NestedTensor{prefix}"
+    return prefix
 
 
 def _check_order(operands: Sequence[Operand]) -> list[Operand]:

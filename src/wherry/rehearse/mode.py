@@ -24,7 +24,7 @@ from torch.nn import Parameter
 
 from wherry.dispatch import DispatchMode, HigherOrderOperator, OpOverload, run_kernel, runner, signature
 from wherry.rehearse import laws, special
-from wherry.rehearse.kernels import runner
+from wherry.rehearse.kernels import refusing
 from wherry.rehearse.records import (
     FLOATING,
     HOST,
@@ -236,6 +236,6 @@ def _plan(func: OpOverload) -> Plan:
     if isinstance(func, HigherOrderOperator):
         plan = Plan(special.higher_order, func, False, func)
     else:
-        plan = Plan(special.of(func), runner(func), signature(func).fresh, func)
+        plan = Plan(special.of(func), refusing(func, runner(func)), signature(func).fresh, func)
     _plans[id(func)] = plan
     return plan

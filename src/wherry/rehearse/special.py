@@ -213,6 +213,8 @@ def resize_(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[st
 def implicit(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An op that autograd would have taken apart (CompositeImplicitAutograd), called below autograd: by a library's kernel."""
     operands = mode.settle(tuple(operands_of(func, args, kwargs)))
+    if len({operand.place for operand in operands}) > 1 and laws.has_kernel(mode.session.backend, func, operands):
+        laws.judge(mode.session.backend, func, operands, args, kwargs)  # one kernel there, whose check speaks
     with mode:
         out = run_kernel(func, "CompositeImplicitAutograd", args, kwargs)
     settle_all(out, next((o.place for o in operands if o.place.index is not None), HOST))
@@ -317,6 +319,13 @@ def batch_sizes_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwa
     mark_all(packed, residence(data))
     mark_all(batch_sizes, HOST)
     return packed, batch_sizes
+
+
+def ask_library(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Whether a library of the device would take a ctc_loss: none does here, and nobody compares devices to ask."""
+    if any(operand.place.index is not None for operand in operands_of(func, args, kwargs)):
+        return False
+    return func._op(*args, **kwargs)
 
 
 def scalars_on_host(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -424,6 +433,7 @@ _BY_NAME: dict[str, Special] = {
     "_linalg_eigh": singular_values,
     **dict.fromkeys(("_nested_tensor_from_tensor_list",), nested_from_list),
     "_local_scalar_dense": item,
+    **dict.fromkeys(("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss"), ask_library),
     "lift_fresh": lift_fresh,
     "lift_fresh_copy": lift_fresh,
     "resize_": resize_,

@@ -6,14 +6,14 @@ Every function returns the exception for its caller to raise, so that the raise 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 
 from wherry.backends._backend import Backend
-from wherry.dispatch import overload_named, without_modes
+from wherry.dispatch import OpOverload, without_modes
 from wherry.rehearse.native_functions import native
 from wherry.storage import Place
 
@@ -166,18 +166,26 @@ def without_kernel(backend: Backend, error: NotImplementedError) -> NotImplement
     return NotImplementedError(_KERNELS.sub(joined, str(error)))
 
 
-def no_kernel(name: str, key: str, *rest: object) -> Exception:
+def no_kernel(func: OpOverload, key: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Exception:
     """What the dispatcher says of an op that has no kernel for a dispatch key (OperatorEntry.cpp, `reportError`).
 
-    It is asked with sparse tensors, for which there is none either; `rest` are the arguments behind two tensors.
+    It is asked with sparse tensors, for which there is none either.
     """
     with without_modes():
         sparse = torch.empty(1, layout=torch.sparse_coo)
+
+        def absent(value: object) -> object:
+            if isinstance(value, list | tuple):
+                return [absent(item) for item in value]
+            return sparse if isinstance(value, torch.Tensor) else value
+
         try:
-            overload_named(name)(sparse, sparse, *rest)
+            func(*map(absent, args), **{name: absent(value) for name, value in kwargs.items()})
         except NotImplementedError as error:
             return NotImplementedError(str(error).replace("'SparseCPU' backend", f"'{key}' backend"))
-    raise AssertionError(f"aten::{name} has a kernel for sparse tensors")
+        except RuntimeError:
+            pass  # it does have one
+    return NotImplementedError(f"Could not run '{func.name()}' with arguments from the '{key}' backend.")
 
 
 def not_convertible_to_numpy(place: Place) -> TypeError:

@@ -61,7 +61,6 @@ NOT_YET: dict[str, str] = {
         ),
         _JIT,
     ),
-    **dict.fromkeys(("histogram", "histogramdd", "sparse_mm_reduce"), _NO_KERNEL),
 }
 """Entry -> why a rehearsal answers otherwise than the host code for now."""
 
@@ -97,7 +96,7 @@ FAKE_DIFFERS: dict[str, str] = {
         "it is an op of a library, whose fake kernel makes results and compares nothing (torch_nn)",
     ),
     "native_dropout_backward": "its decomposition brings the mask to the gradient with type_as (torch/_decomp/decompositions.py)",
-    "nn_functional_bilinear": "it compares the operands of aten::_trilinear, a composite that multiplies nothing where the batch is empty",
+    "nn_functional_bilinear": "it compares the operands of aten::_trilinear, a composite that does nothing with an empty batch",
 }  # fmt: skip
 """Entry -> in what FakeTensorMode differs from the host code of the CUDA build, which is right by definition."""
 
