@@ -34,6 +34,16 @@ def absent(device_type: str, *, moving: bool = False) -> Exception:
     return RuntimeError(f"PyTorch is not linked with support for {device_type} devices")
 
 
+def refuse_to_start(device_type: str) -> None:
+    """Raise what `_lazy_init` of an absent device does, where it comes before the look for a kernel.
+
+    C++ calls it once in the life of a process: a rehearsal of that device may have answered (device_lazy_init.cpp).
+    """
+    for backend in backends.all():
+        if backend.device_type == device_type and backend.name != "cpu" and backend.wording.absent_alloc is None:
+            raise exception(*backend.wording.lazy_init)
+
+
 def is_foreign(session: Rehearsal, device_type: str) -> bool:
     """Whether neither the rehearsal nor this torch has such devices, so that torch's own error is the right one."""
     if device_type == session.backend.device_type:

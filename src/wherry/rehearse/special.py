@@ -21,7 +21,7 @@ from wherry.dispatch import (
 )
 from wherry.errors import CannotRehearse
 from wherry.rehearse import exceptions, laws
-from wherry.rehearse.absence import is_foreign
+from wherry.rehearse.absence import is_foreign, refuse_to_start
 from wherry.rehearse.accounting import reserve
 from wherry.rehearse.randomness import drawing_at
 from wherry.rehearse.records import (
@@ -86,6 +86,7 @@ def with_device(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dic
         return func._op(*args, **kwargs)
 
     if device is not None and device.type != "cpu" and is_foreign(mode.session, device.type):
+        refuse_to_start(device.type)
         try:
             return func._op(*args, **kwargs)  # raises as this torch does for a device it was built without
         except NotImplementedError as error:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.parameter import UninitializedTensorMixin
 
 from wherry.dispatch import without_functions, without_modes
-from wherry.rehearse.absence import absent, is_foreign
+from wherry.rehearse.absence import absent, is_foreign, refuse_to_start
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.records import FLOATING, HOST, PINNED, haven, mark_all, move_record, residence, storage_of, write
@@ -118,6 +118,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if _is_meta(device) or self.is_meta:
         return _to(self, "cpu" if self.is_meta and not _is_meta(device) else device, *rest, **kwargs)
     if not isinstance(device, int) and is_foreign(mode.session, kind := torch.device(device).type) and kind != "cpu":
+        refuse_to_start(kind)
         return _to(self, device, *rest, **kwargs)  # raises as this torch does for a device it was built without
     place = mode.session.resolve(device, moving=True)
     here = settled(mode, self)
