@@ -13,7 +13,6 @@ import json
 import os
 import pickle
 import re
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -231,10 +230,7 @@ def made_in_a_worker() -> Any:
 
 def in_group(backend: str, function: Callable[[], Any]) -> Any:
     """A function's result in a process group of one."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    dist.init_process_group(backend, init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     return function()
 
 
