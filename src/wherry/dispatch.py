@@ -193,7 +193,7 @@ def runner(overload: OpOverload) -> Callable[..., Any]:
     """
     sig = signature(overload)
     op = _binding(sig.name) or overload._op
-    made_of_others = (sig.composite and "_foreach_" not in sig.name) or "linalg" in sig.name
+    made_of_others = "linalg" in sig.name or not (_has_kernel(sig.name, "CPU") or "_foreach_" in sig.name)
     if not (sig.fresh and made_of_others):
         return op
 
