@@ -69,7 +69,7 @@ class Rehearsal(contextlib.ContextDecorator):
         self.index = index
         self.h2d_nbytes = self.d2h_nbytes = self.d2d_nbytes = 0
         self.asks_who_listens = False
-        """Whether a graph may hold a node that must not notice a mode (`impersonate.gradients.quietly`)."""
+        """Whether a graph may hold a node that must not notice a mode (`impersonate.unobserved.quietly`)."""
         self.places: tuple[Place, ...] = ()
         if backend.name != "cpu":
             self.places = tuple(place_of(torch.device(backend.device_type, i)) for i in range(count))

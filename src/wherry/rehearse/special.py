@@ -239,7 +239,7 @@ def singular_values(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs:
 
 
 def asks_who_listens(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An op whose backward asks whether a mode listens: note that there is one (`impersonate.gradients.quietly`)."""
+    """An op whose backward asks whether a mode listens: note that there is one (`impersonate.unobserved.quietly`)."""
     if torch.is_grad_enabled():
         mode.session.asks_who_listens = True
     return mode.meet(func, args, kwargs)
@@ -391,7 +391,7 @@ _WIDER_PRODUCTS = frozenset(
 )
 
 ASK_WHO_LISTENS = ("prod", "cumprod", "linalg_eig")
-"""Ops that make the nodes of `impersonate.gradients.ASK_WHO_LISTENS`, besides `masked_fill.Tensor`."""
+"""Ops that make the nodes of `impersonate.unobserved.ASK_WHO_LISTENS`, besides `masked_fill.Tensor`."""
 
 _BEYOND_CPU = frozenset(
     packet for backend in backends.all() if backend.virtual is not None for packet in backend.virtual.beyond_cpu

@@ -48,9 +48,6 @@ PLACEMENTS = (("cuda:0", "cpu"), ("cuda:0", "cuda:1"), ("cpu", "cuda:0"))
 """Where all tensors are but one, and where that one is."""
 
 _JIT = "a kernel written in CUDA cannot run in a rehearsal, which says so before it looks at the tensors"
-_NO_KERNEL = (
-    "it has no kernel for CUDA: which ops a device lacks is not known to a rehearsal, so the devices are compared"
-)
 NOT_YET: dict[str, str] = {
     **dict.fromkeys(
         (

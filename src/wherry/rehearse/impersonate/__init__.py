@@ -12,6 +12,7 @@ thread in none. What is data rather than a function (`torch.version.hip`) follow
     gradients     what autograd checks about devices
     exchange      DLPack, DataParallel
     composites    what C++ composites check before their first op
+    unobserved    what PyTorch does otherwise while a mode listens
     autocast      mixed precision, by the lists of a device
     training      torch.compile, optimizers, TorchScript
     processes     threads, forked children
@@ -45,6 +46,7 @@ from wherry.rehearse.impersonate import (
     storages,
     tensor,
     training,
+    unobserved,
 )
 from wherry.rehearse.impersonate.patches import MISSING, Patch, replace, restore
 
@@ -54,6 +56,7 @@ _PARTS = (
     constructors,
     gradients,
     composites,
+    unobserved,
     exchange,
     accelerators,
     autocast,

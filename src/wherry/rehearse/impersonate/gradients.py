@@ -3,26 +3,23 @@
 To the C++ engine every tensor is on the CPU, so the checks it makes on real devices are made here: of a gradient that is
 assigned (`python_variable.cpp`), handed to backward, returned by a custom Function (`validate_outputs` in engine.cpp), or
 replaced by a hook.
-
-And a few nodes of the graph run without a mode listening, because PyTorch's own code asks whether one does and then takes
-another formula (`quietly`).
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from wherry.dispatch import pop_mode, push_mode
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.impersonate.tensor import TensorProperty, relocate, settled
+from wherry.rehearse.impersonate.unobserved import quietly
 from wherry.rehearse.mode import Mode
-from wherry.rehearse.records import FLOATING, mark_all, move_record, residence, write
+from wherry.rehearse.records import FLOATING, move_record, residence, write
 from wherry.rehearse.surface import thread
 from wherry.rehearse.wording import type_name
 
@@ -88,64 +85,6 @@ def _engine_run_backward(original: Any) -> Any:
         return original(t_outputs, grad_tensors, *args, **kwargs)
 
     return run
-
-
-ASK_WHO_LISTENS = frozenset(
-    {
-        "CumprodBackward0",
-        "LinalgEigBackward0",
-        "LinalgEighBackward0",
-        "LinalgSvdBackward0",
-        "MaskedFillBackward1",
-        "ProdBackward0",
-        "ProdBackward1",
-    }
-)
-"""Nodes whose formula asks `isTensorSubclassLike`, which is true of every tensor while a dispatch mode listens.
-
-Those of products take the way for zeros then, which rounds otherwise; those of decompositions do not raise where the loss
-depends on the gauge (torch/csrc/autograd/FunctionsManual.cpp; `special.ASK_WHO_LISTENS` are the ops that make them).
-"""
-
-
-def quietly(outputs: Iterable[Any]) -> list[Any]:
-    """Let these nodes below `outputs` run without our mode. Returns the handles that end it.
-
-    Everything that such a node reads and returns is at one place, so there is no law to judge.
-    """
-    handles = []
-    seen = set()
-    stack = [getattr(output, "node", None) or output.grad_fn for output in outputs]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        stack.extend(following for following, _ in node.next_functions)
-        if node.name() in ASK_WHO_LISTENS:
-            handles += _quiet(node)
-    return handles
-
-
-def _quiet(node: Any) -> list[Any]:
-    """Hooks around one node. Should it raise between them, the engine itself puts the modes of its thread back."""
-    paused: list[Mode] = []
-
-    def before(gradients: tuple[Tensor | None, ...]) -> None:
-        if not torch.is_grad_enabled():  # else what the node computes is part of another graph, and must be seen
-            mode = pop_mode(Mode)
-            if mode is not None:
-                paused.append(mode)
-
-    def after(inputs: tuple[Tensor | None, ...], gradients: tuple[Tensor | None, ...]) -> None:
-        if not paused:
-            return
-        push_mode(paused.pop())
-        place = next((residence(g) for g in gradients if g is not None), None)
-        if place is not None:
-            mark_all(inputs, place)
-
-    return [node.register_prehook(before), node.register_hook(after)]
 
 
 def _validate(mode: Mode, number: int, gradient: Tensor, expected: Any, prefix: str) -> Tensor:
