@@ -17,6 +17,7 @@ thread in none. What is data rather than a function (`torch.version.hip`) follow
     training      torch.compile, optimizers, TorchScript
     processes     threads, forked children
     distributed   process groups
+    fakes         FakeTensorMode inside a rehearsal
     imports       modules of torch that are loaded late
     caches        what torch keeps of the machine it first saw
 """
@@ -39,6 +40,7 @@ from wherry.rehearse.impersonate import (
     constructors,
     distributed,
     exchange,
+    fakes,
     gradients,
     imports,
     processes,
@@ -63,6 +65,7 @@ _PARTS = (
     training,
     processes,
     distributed,
+    fakes,
 )
 
 _lock = threading.RLock()
