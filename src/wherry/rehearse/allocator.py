@@ -15,7 +15,8 @@ tests/rehearse/surface/test_memory.py holds the numbers to those of the CUDA bui
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import itertools
+import operator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,15 +71,26 @@ class Segment:
         return all(block.owner is None for block in self.blocks)
 
 
-def residents(place: Place) -> Iterator[tuple[int, int]]:
+def residents(place: Place) -> list[tuple[int, int]]:
     """Id and bytes of the record of each storage at a place, oldest first as far as the garbage collector knows.
 
-    No record is kept alive by asking: its death is how the storage's is noticed.
+    What the collector knows is looked through in one call into C, during which no other thread runs. One that is in the
+    middle of building a tuple would find it shared with a list of ours, for which Python has no better word than
+    SystemError. So nothing of ours may last longer than that call: an iterator that is not used up is in its own list.
     """
-    for generation in (2, 1, 0):
-        for found in gc.get_objects(generation):
-            if type(found) is Resident and found[0] is place:
-                yield (id(found), found[3])
+    collects = gc.isenabled()
+    gc.disable()  # else the two passes could differ
+    try:
+        known = itertools.chain.from_iterable(map(gc.get_objects, (2, 1, 0)))
+        types = map(type, itertools.chain.from_iterable(map(gc.get_objects, (2, 1, 0))))
+        are_records = map(operator.is_, types, itertools.repeat(Resident))
+        no = itertools.repeat(False)
+        parts = (known, are_records), (known, no), (are_records, no)
+        found = list(itertools.chain.from_iterable(itertools.starmap(itertools.compress, parts)))
+    finally:
+        if collects:
+            gc.enable()
+    return [(id(record), record[3]) for record in found if record[0] is place]
 
 
 class Allocator:

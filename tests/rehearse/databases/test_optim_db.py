@@ -76,6 +76,9 @@ def trained(name: str, device: str, kwargs: dict[str, Any], dtype: torch.dtype =
     state = [
         {key: value for key, value in optimizer.state[p].items() if key not in ("func_evals", "n_iter")} for p in params
     ]
+    if differentiable:  # the graph holds tensors that hold the graph, in C++, where Python's collector does not come
+        for tensor in (*params, *(value for of in state for value in of.values() if isinstance(value, Tensor))):
+            tensor.detach_()
     return params, state
 
 

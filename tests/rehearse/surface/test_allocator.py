@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import re
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -296,3 +298,36 @@ def test_capabilities_follow_the_profile() -> None:
     with rehearse("cuda", profile="a100-40gb"):
         assert torch.cuda.get_device_capability() == (8, 0)
         assert torch.cuda.is_tf32_supported()
+
+
+@pytest.mark.slow
+def test_asking_disturbs_no_thread_that_builds_a_tuple() -> None:
+    """A tuple that is being built may have one owner only; the collector's list of objects is another."""
+    wrong: list[BaseException] = []
+    done = threading.Event()
+
+    def build() -> None:
+        try:
+            while not done.is_set():
+                tuple(number for number in range(50))
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=build) for _ in range(3)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        with rehearse("cuda"):
+            for _ in range(30):
+                kept = torch.ones(3, device="cuda")
+                torch.cuda.memory_stats()
+                del kept
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+
+    assert wrong == []
