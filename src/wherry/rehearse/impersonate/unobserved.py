@@ -80,7 +80,7 @@ def _cross_entropy_loss(original: Any) -> Any:
         data, target, weight, reduction, ignored, smoothing = args
         mean = reduction == 1
         classes = isinstance(target, Tensor) and not target.is_floating_point() and target.shape != data.shape
-        if not (classes and mean and smoothing > 0 and isinstance(weight, Tensor)) or not _is_plain(
+        if not (classes and mean and 0 < smoothing <= 1 and isinstance(weight, Tensor)) or not _is_plain(
             data, target, weight
         ):
             return original(*args)
