@@ -34,3 +34,16 @@ def cuda() -> Iterator[Rehearsal]:
     """A rehearsal of two CUDA devices, where the words are CUDA's own."""
     with rehearse("cuda", count=2) as rehearsal:
         yield rehearsal
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's databases, without their look through the whole stack for a unittest to report to.
+
+    It takes most of the time when there is none. Not imported above, since it takes a second and few tests need it.
+    """
+    from torch.testing._internal import common_utils
+    from torch.testing._internal.opinfo import core
+
+    for module in (common_utils, core):
+        monkeypatch.setattr(module, "extract_test_fn", lambda: None)

@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo import core as opinfo_core
 from torch.utils._pytree import tree_flatten
 
 from wherry.dispatch import autocast_list
@@ -28,6 +26,7 @@ from wherry.rehearse.wording import torch_release
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("database"),
     pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch does not give its kernels away"),
 ]
 
@@ -68,13 +67,6 @@ NOT_YET = {
     "trace": _INSIDE,
 }
 """Entry -> why a rehearsal answers otherwise."""
-
-
-@pytest.fixture(autouse=True)
-def _no_look_at_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OpInfo looks through the whole stack for a unittest to report to."""
-    for module in (common_utils, opinfo_core):
-        monkeypatch.setattr(module, "extract_test_fn", lambda: None)
 
 
 def answer(entry: Any, sample: Any) -> str:

@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.testing._internal import common_utils
 from torch.testing._internal.common_modules import module_db
-from torch.testing._internal.opinfo import core as opinfo_core
 from torch.utils._pytree import tree_map
 
 from wherry.rehearse import rehearse
@@ -26,16 +24,9 @@ try:
 finally:
     sys.path.pop(0)
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("database")]
 
 ENTRIES = {info.formatted_name: info for info in module_db}
-
-
-@pytest.fixture(autouse=True)
-def _no_look_at_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in test_op_db.py."""
-    for module in (common_utils, opinfo_core):
-        monkeypatch.setattr(module, "extract_test_fn", lambda: None)
 
 
 def samples_of(name: str, device: str, dtype: torch.dtype, *, training: bool) -> list[tuple[Sample, Sample]]:

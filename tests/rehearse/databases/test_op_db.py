@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo import core as opinfo_core
 from torch.utils._pytree import tree_map
 
 from wherry.rehearse import rehearse
@@ -27,7 +25,7 @@ try:
 finally:
     sys.path.pop(0)
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("database")]
 
 DTYPES = (
     torch.float32,
@@ -80,13 +78,6 @@ def is_differentiable(name: str, dtype: torch.dtype) -> bool:
     op = ENTRIES[name]
     can = dtype.is_floating_point or dtype.is_complex
     return can and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
-
-
-@pytest.fixture(autouse=True)
-def _no_look_at_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OpInfo looks through the whole stack for a unittest to report to, which takes most of the time there is none."""
-    for module in (common_utils, opinfo_core):
-        monkeypatch.setattr(module, "extract_test_fn", lambda: None)
 
 
 def samples_of(name: str, dtype: torch.dtype, device: str, *, requires_grad: bool) -> list[Sample]:

@@ -23,9 +23,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo import core as opinfo_core
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from wherry.rehearse import laws, rehearse
@@ -35,6 +33,7 @@ from wherry.rehearse.wording import torch_release
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("database"),
     pytest.mark.skipif(torch_release() != (2, 13), reason="the answers are those of torch 2.13, to its own samples"),
 ]
 
@@ -98,13 +97,6 @@ FAKE_DIFFERS: dict[str, str] = {
 """Entry -> in what FakeTensorMode differs from the host code of the CUDA build, which is right by definition."""
 
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-@pytest.fixture(autouse=True)
-def _no_look_at_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OpInfo looks through the whole stack for a unittest to report to, which takes most of the time there is none."""
-    for module in (common_utils, opinfo_core):
-        monkeypatch.setattr(module, "extract_test_fn", lambda: None)
 
 
 def tensors(sample: Sample) -> list[Tensor]:
