@@ -7,9 +7,11 @@ in `tests/torch_contract/` that notices when it goes. Nothing else in wherry imp
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from types import FrameType
 from typing import Any
 
 import torch
@@ -277,6 +279,27 @@ def parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if flatten is not None:  # a wrapper subclass: NestedTensor, DTensor, ... (torch.utils._python_dispatch, 2.6)
         for name in tensor.__tensor_flatten__()[0]:
             yield getattr(tensor, name)
+
+
+def is_transforming() -> bool:
+    """Whether functorch (grad, vmap, jvp) or forward-mode autograd is at work above the op that is running.
+
+    Then a tensor below does not tell whether a derivative is wanted. functorch takes its level off its stack before it
+    calls what is below, so the frames are asked; on rare ops only (torch._functorch, 2.6; test_functorch).
+    """
+    if torch.autograd.forward_ad._current_level >= 0:
+        return True
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("torch._functorch"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_batched_gradient(tensor: torch.Tensor) -> bool:
+    """Whether this is one of the gradients that `is_grads_batched` computes at once (2.6; test_functorch)."""
+    return _C._functorch.is_legacy_batchedtensor(tensor)
 
 
 def overload_named(name: str) -> OpOverload:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from wherry.rehearse import Rehearsal, rehearse
@@ -218,3 +219,92 @@ def test_batch_norm_is_computed_in_float32_on_mps_only(on: Rehearsal) -> None:
         out = norm(x)
 
     assert out.dtype is (torch.float32 if on.backend.name == "mps" else torch.float16)
+
+
+# Each type of device has a switch of its own
+
+
+def test_switch_of_the_device_is_not_that_of_the_host(on: Rehearsal) -> None:
+    kind = on.backend.device_type
+
+    with torch.autocast(kind):
+        inside = torch.is_autocast_enabled(kind), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        torch.set_autocast_dtype("cpu", torch.float16)
+        asked = torch.get_autocast_dtype("cpu")
+    after = torch.get_autocast_dtype("cpu")
+    torch.set_autocast_dtype("cpu", torch.bfloat16)
+
+    assert inside == (True, False, torch.bfloat16)
+    assert asked is after is torch.float16
+
+
+@pytest.mark.parametrize("order", ["device outside", "host outside"])
+def test_two_switches_are_on_at_once(on: Rehearsal, order: str) -> None:
+    device = torch.autocast(on.backend.device_type, dtype=torch.float16)
+    host = torch.autocast("cpu", dtype=torch.bfloat16)
+    first, second = (device, host) if order == "device outside" else (host, device)
+    x, y = torch.ones(2, 2), torch.ones(2, 2, device=on.device)
+
+    with first, second:
+        assert ((x @ x).dtype, (y @ y).dtype) == (torch.bfloat16, torch.float16)
+
+    assert ((x @ x).dtype, (y @ y).dtype) == (torch.float32, torch.float32)
+
+
+def test_switch_that_a_program_turns_itself(on: Rehearsal) -> None:
+    kind = on.backend.device_type
+    x = torch.ones(2, 2, device=on.device)
+    before = torch.get_autocast_dtype(kind)
+
+    torch.set_autocast_enabled(kind, True)
+    torch.set_autocast_dtype(kind, torch.bfloat16)
+    inside = (x @ x).dtype
+    torch.set_autocast_enabled(kind, False)
+    torch.set_autocast_dtype(kind, before)
+
+    assert (inside, (x @ x).dtype) == (torch.bfloat16, torch.float32)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpoint_recomputes_in_the_precision_it_computed_in(on: Rehearsal, use_reentrant: bool) -> None:
+    seen: list[torch.dtype] = []
+    layer = nn.Linear(3, 3).to(on.device)
+
+    def forward(x: Tensor) -> Tensor:
+        out = layer(x)
+        seen.append(out.dtype)
+        return out
+
+    with torch.autocast(on.backend.device_type):
+        y = torch.utils.checkpoint.checkpoint(
+            forward, torch.ones(2, 3, device=on.device, requires_grad=True), use_reentrant=use_reentrant
+        )
+    y.sum().backward()
+
+    assert set(seen) == {torch.float16}
+    assert layer.weight.grad is not None
+
+
+def test_rehearsal_inside_autocast_has_the_switches_as_they_are() -> None:
+    x = torch.ones(2, 2)
+
+    with torch.autocast("cpu", dtype=torch.float16):
+        with rehearse("cuda"):
+            y = torch.ones(2, 2, device="cuda")
+            inside = ((x @ x).dtype, (y @ y).dtype)
+            with torch.autocast("cuda", dtype=torch.bfloat16), rehearse("cpu"):
+                innermost = (x @ x).dtype
+        after = (x @ x).dtype
+
+    assert inside == (torch.float16, torch.float32)
+    assert innermost is after is torch.float16
+
+
+def test_autocast_that_outlives_the_rehearsal_leaves_the_host_as_it_was() -> None:
+    with rehearse("cuda"):
+        autocast = torch.autocast("cuda")
+        autocast.__enter__()
+    autocast.__exit__(None, None, None)
+
+    assert not torch.is_autocast_enabled("cpu")
+    assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32

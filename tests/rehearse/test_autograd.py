@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -503,3 +505,80 @@ def test_half_precision_is_multiplied_into_float32(device: str) -> None:
         torch.mm(a, a.T, out_dtype=torch.float64)
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         torch.mm(a, a.T.cpu(), out_dtype=torch.float32)
+
+
+def products() -> dict[str, Callable[[Tensor], Tensor]]:
+    return {
+        "prod": lambda x: x.prod(1),
+        "cumprod": lambda x: x.cumprod(1),
+        "masked_fill": lambda x: x.masked_fill(x > 2, x[0, 0]),
+        "svdvals": torch.linalg.svdvals,
+    }
+
+
+@pytest.mark.parametrize("name", products())
+def test_node_that_asks_who_listens_computes_its_checkpoint_again_on_the_device(name: str, device: str) -> None:
+    function = products()[name]
+    x = torch.tensor([[1.5, 2.0], [0.5, 3.0]], requires_grad=True)
+    function(x * 2).sum().backward()
+
+    y = x.detach().to(device).requires_grad_()
+    torch.utils.checkpoint.checkpoint(function, y * 2, use_reentrant=False).sum().backward()
+
+    assert place(y.grad) == device
+    assert torch.equal(y.grad.cpu(), x.grad)
+
+
+def test_threads_go_backward_through_one_graph(device: str) -> None:
+    x = torch.rand(20, 5, device=device, requires_grad=True)
+    z = x.prod(1).cumprod(0).sum()
+    wanted = torch.autograd.grad(z, x, retain_graph=True)[0].cpu()
+    wrong: list[str] = []
+
+    def often() -> None:
+        with contextlib.suppress(AttributeError):
+            for _ in range(30):
+                (g,) = torch.autograd.grad(z, x, retain_graph=True)
+                if place(g) != device or not torch.equal(g.cpu(), wanted):
+                    wrong.append(place(g))
+
+    threads = [threading.Thread(target=often) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["svdvals", "eigvalsh", "norm"])
+def test_singular_values_are_differentiated_by_transforms(name: str, device: str) -> None:
+    function = {
+        "svdvals": lambda x: torch.linalg.svdvals(x).sum(),
+        "eigvalsh": lambda x: torch.linalg.eigvalsh(x @ x.T).sum(),
+        "norm": lambda x: torch.linalg.norm(x, 2),
+    }[name]
+    x = torch.tensor([[1.0, 2.0], [0.5, 4.0]])
+
+    ours = torch.func.grad(function)(x.to(device))
+    _, tangent = torch.func.jvp(function, (x.to(device),), (torch.ones_like(x).to(device),))
+
+    assert place(ours) == place(tangent) == device
+    assert torch.equal(ours.cpu(), torch.func.grad(function)(x))
+
+
+@pytest.mark.parametrize("name", ["exp", "prod", "cumprod"])
+def test_jacobian_is_computed_at_once(name: str, device: str) -> None:
+    function = {"exp": torch.exp, "prod": lambda x: x.prod().reshape(1), "cumprod": lambda x: x.cumprod(0)}[name]
+    x = torch.tensor([1.0, 2.0, 3.0])
+
+    found = torch.autograd.functional.jacobian(function, x.to(device), vectorize=True)
+
+    assert place(found) == device
+    assert torch.allclose(found.cpu(), torch.autograd.functional.jacobian(function, x))
+
+
+def test_product_with_no_batch_is_empty(device: str) -> None:
+    product = torch.empty(1, 2, 4, device=device) @ torch.empty(0, 4, 3, device=device)
+
+    assert (place(product), product.shape) == (device, (0, 2, 3))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from wherry.dispatch import is_batched_gradient, is_transforming
 
 
 def test_wrapper_is_known_and_opened() -> None:
@@ -24,8 +29,6 @@ def test_wrapper_is_known_and_opened() -> None:
 
 
 def test_ops_of_a_transform_reach_a_mode_unwrapped() -> None:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     seen: list[bool] = []
 
     class Looks(TorchDispatchMode):
@@ -40,3 +43,35 @@ def test_ops_of_a_transform_reach_a_mode_unwrapped() -> None:
 
     assert seen
     assert not any(seen)
+
+
+def test_transform_is_seen_from_below() -> None:
+    answers: list[bool] = []
+
+    class Asking(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            answers.append(is_transforming())
+            return func(*args, **(kwargs or {}))
+
+    x = torch.ones(3)
+    with Asking():
+        torch.func.grad(lambda x: x.exp().sum())(x)
+        torch.func.vmap(torch.exp)(x)
+        with torch.autograd.forward_ad.dual_level():
+            torch.exp(x)
+        below, plain = len(answers), torch.exp(x)
+
+    assert plain.shape == (3,)
+    assert answers == [True] * below + [False]
+
+
+def test_gradients_of_a_batch_are_of_another_kind() -> None:
+    kinds: list[bool] = []
+    x = torch.ones(2, requires_grad=True)
+    y = x.exp()
+    y.register_hook(lambda g: kinds.append(is_batched_gradient(g)))
+
+    torch.autograd.grad(y, x, torch.eye(2), retain_graph=True, is_grads_batched=True)
+    torch.autograd.grad(y, x, torch.ones(2))
+
+    assert kinds == [True, False]

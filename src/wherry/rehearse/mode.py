@@ -71,8 +71,6 @@ class Mode(DispatchMode):
         self.ops = 0
         self.acting = False
         """Whether this is the innermost rehearsal of its thread. An outer one lets ops pass."""
-        self.autocast_lent = False
-        """Whether the CPU's autocast is on in the place of the device's (`impersonate.autocast`)."""
         self.target: Place | None = None
         """Where the `_to_copy` that is about to run goes. Set by the impersonated `Tensor.to`, for its own call only."""
         self.ambient: Place = HOST

@@ -110,8 +110,13 @@ class Rehearsal(contextlib.ContextDecorator):
 
         mode = (LimitedMode if self.limited else Mode)(self)
         self._modes.append(mode)
-        with _records_readable(), impersonate.installed(self.backend), participation(mode):
-            yield mode
+        with _records_readable(), impersonate.installed(self.backend):
+            try:
+                with participation(mode):
+                    impersonate.settle()
+                    yield mode
+            finally:
+                impersonate.settle()
 
     @contextlib.contextmanager
     def _limits(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from wherry import backends
 from wherry.dispatch import (
     OpOverload,
     higher_order_kernel,
+    is_transforming,
     kernel_key,
     overload_named,
     run_kernel,
@@ -228,7 +229,8 @@ def singular_values(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs:
     Under any dispatch mode, PyTorch computes the vectors too, as it must where a gradient is wanted
     (native/BatchLinearAlgebra.cpp, `_may_require_fw_or_bw_grad`), and another LAPACK driver rounds the values otherwise.
     """
-    if not (torch.is_grad_enabled() and args[0].requires_grad) and running_call().name in _VALUES_ONLY:
+    wanted = (torch.is_grad_enabled() and args[0].requires_grad) or is_transforming()
+    if not wanted and running_call().name in _VALUES_ONLY:
         name = "compute_uv" if func._schema.name == "aten::_linalg_svd" else "compute_v"
         position = [argument.name for argument in func._schema.arguments].index(name)
         if position < len(args):

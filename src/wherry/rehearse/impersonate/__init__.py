@@ -92,6 +92,11 @@ def installed(backend: Backend) -> Iterator[None]:
                 _uninstall()
 
 
+def settle() -> None:
+    """Bring what C++ keeps for this thread up to date with the rehearsal that it takes part in now."""
+    autocast.settle()
+
+
 def _install() -> None:
     try:
         for patch in _stand_ins():

@@ -1,9 +1,10 @@
 """torch.autocast of a virtual device: its default dtype, and the op lists of a device rather than those of the CPU.
 
-To the dispatcher our tensors are on the CPU, so the CPU's autocast is switched on in the device's place ("lent"). While a
-rehearsal uses autocast, every op that the device's autocast or the CPU's has an opinion on gets a kernel of ours under the
-CPU's autocast key. It looks where the operands reside: what is on the device follows the device's list if its autocast is
-on, what is on the host follows the CPU's if the program switched that on.
+On a real build each type of device has a switch, a dtype and a list of its own. C++ keeps the device's switch and dtype here
+too, but to the dispatcher our tensors are on the CPU. So the CPU's switch is on whenever the device's or the CPU's own
+should be ("lent"), and what the program set for the CPU is kept beside it. While a rehearsal uses autocast, every op that
+the device's list or the CPU's has an opinion on gets a kernel of ours under the CPU's autocast key. It looks where the
+operands reside: what is on the device follows the device's list, and what is on the host the CPU's.
 
 Which ops a device's list holds is read from the dispatcher of this torch, whose CPU build registers them too; how each is
 cast stands below. Sources: aten/src/ATen/autocast_mode.h (AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32,
@@ -13,10 +14,12 @@ Precision package" of the PyTorch documentation lists the same ops by name.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -26,8 +29,11 @@ from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.records import residence
 from wherry.rehearse.surface import thread
 
-_autocast = torch.amp.autocast_mode.autocast
-_enter, _exit = _autocast.__enter__, _autocast.__exit__
+if TYPE_CHECKING:
+    from wherry.rehearse.mode import Mode
+
+_is_enabled, _set_enabled = torch.is_autocast_enabled, torch.set_autocast_enabled
+_get_dtype, _set_dtype = torch.get_autocast_dtype, torch.set_autocast_dtype
 
 TO_LOWER = frozenset(
     """
@@ -125,20 +131,25 @@ def _kernel(name: str) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         mode = thread.mode
         device_type = None if mode is None or not mode.session.places else mode.session.backend.device_type
-        here = device_type is not None and any(_resident(v, device_type) for v in _leaves((*args, *kwargs.values())))
-        if not here and (mode is None or not mode.autocast_lent):
-            return untouched(args, kwargs) if of_the_cpu is None else of_the_cpu(*args, **kwargs)
-        if not here or not mode.autocast_lent or name not in autocast_list(device_type):
+        if device_type is None or not any(_resident(v, device_type) for v in _leaves((*args, *kwargs.values()))):
+            enabled, lower = _of_the_host()
+            if of_the_cpu is None or not enabled:
+                return untouched(args, kwargs)
+            with _lower_is(lower):
+                return of_the_cpu(*args, **kwargs)
+        if not _is_enabled(device_type) or name not in autocast_list(device_type):
             return untouched(args, kwargs)
+        lower = _get_dtype(device_type)
         if name in TO_LOWER:
             astray = any(_resident(value, "cpu") for value in _leaves((*args, *kwargs.values())))
             if of_the_cpu is not None and not astray:
-                return of_the_cpu(*args, **kwargs)  # which keeps the casts of parameters, as a device's does
-            dtype: torch.dtype | None = torch.get_autocast_dtype("cpu")
+                with _lower_is(lower):
+                    return of_the_cpu(*args, **kwargs)  # which keeps the casts of parameters, as a device's does
+            dtype: torch.dtype | None = lower
         elif name in TO_FLOAT32_UNLESS_TOLD:
             dtype = None if kwargs.get("dtype") is not None else torch.float32
         elif name in TO_WIDEST:
-            dtype = _widest((*args, *kwargs.values()), torch.get_autocast_dtype("cpu"), device_type)
+            dtype = _widest((*args, *kwargs.values()), lower, device_type)
         else:
             dtype = torch.float32
         if dtype is not None:
@@ -182,36 +193,82 @@ def withdraw() -> None:
         _given.clear()
 
 
-def enter_autocast(self: Any) -> Any:
-    """`with torch.autocast("cuda")`: lend it the CPU's. For the CPU itself: nothing is lent inside."""
-    out = _enter(self)
+class _Lending(threading.local):
+    """Whether the CPU's switch stands in for a device's in this thread, and then what the program set for the CPU itself."""
+
+    lent = False
+    enabled = False
+    dtype = torch.bfloat16
+
+
+_lending = _Lending()
+
+
+def _is_on(mode: Mode | None) -> bool:
+    """Whether the autocast of the rehearsed device is on in this thread."""
+    return mode is not None and bool(mode.session.places) and _is_enabled(mode.session.backend.device_type)
+
+
+def settle() -> None:
+    """Lend the CPU's switch, or take it back, as the switches of this thread and its rehearsal have it now."""
     mode = thread.mode
-    if mode is None or not mode.session.places or torch._jit_internal.is_scripting():
-        return out
-    lent = self.__dict__.setdefault("_wherry_lent", [])
-    lent.append((mode.autocast_lent, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")))
-    if self.device == mode.session.backend.device_type:
-        _complete_the_lists(self.device)
-        mode.autocast_lent = self._enabled
-        torch.set_autocast_enabled("cpu", self._enabled)
-        torch.set_autocast_dtype("cpu", self.fast_dtype)
-    elif self.device == "cpu":
+    on = _is_on(mode)
+    if on and not _lending.lent:
+        _lending.enabled, _lending.dtype = _is_enabled("cpu"), _get_dtype("cpu")
+        _lending.lent = True
+        _set_enabled("cpu", True)
+    elif _lending.lent and not on:
+        _lending.lent = False
+        _set_enabled("cpu", _lending.enabled)
+        _set_dtype("cpu", _lending.dtype)
+    if mode is not None and mode.session.places and (on or _is_enabled("cpu")):
         _complete_the_lists(mode.session.backend.device_type)
-        mode.autocast_lent = False
-    return out
 
 
-def exit_autocast(self: Any, *error: Any) -> Any:
-    """Back to what was lent before."""
-    lent = self.__dict__.get("_wherry_lent")
-    if lent:
-        before, enabled, dtype = lent.pop()
-        if thread.mode is not None:
-            thread.mode.autocast_lent = before
-        if self.device != "cpu":
-            torch.set_autocast_enabled("cpu", enabled)
-            torch.set_autocast_dtype("cpu", dtype)
-    return _exit(self, *error)
+def _of_the_host() -> tuple[bool, torch.dtype]:
+    """What the program set for the CPU."""
+    return (_lending.enabled, _lending.dtype) if _lending.lent else (_is_enabled("cpu"), _get_dtype("cpu"))
+
+
+def is_enabled(device_type: str = "cuda") -> bool:
+    """torch.is_autocast_enabled."""
+    return _lending.enabled if device_type == "cpu" and _lending.lent else _is_enabled(device_type)
+
+
+def get_dtype(device_type: str) -> torch.dtype:
+    """torch.get_autocast_dtype."""
+    return _lending.dtype if device_type == "cpu" and _lending.lent else _get_dtype(device_type)
+
+
+def set_enabled(*args: Any) -> None:
+    """torch.set_autocast_enabled, with a device type or, for CUDA, without."""
+    if len(args) == 2 and args[0] == "cpu" and _lending.lent:
+        _lending.enabled = args[1]
+        return
+    _set_enabled(*args)
+    settle()
+
+
+def set_dtype(device_type: str, dtype: torch.dtype) -> None:
+    """torch.set_autocast_dtype."""
+    if device_type == "cpu" and _lending.lent:
+        _lending.dtype = dtype
+        return
+    _set_dtype(device_type, dtype)
+
+
+@contextlib.contextmanager
+def _lower_is(dtype: torch.dtype) -> Iterator[None]:
+    """Let the CPU's kernels cast to this dtype."""
+    before = _get_dtype("cpu")
+    if before is dtype:
+        yield
+        return
+    _set_dtype("cpu", dtype)
+    try:
+        yield
+    finally:
+        _set_dtype("cpu", before)
 
 
 def _binary_cross_entropy(original: Any) -> Any:
@@ -220,11 +277,7 @@ def _binary_cross_entropy(original: Any) -> Any:
     @functools.wraps(original)
     def stand_in(*args: Any, **kwargs: Any) -> Any:
         mode = thread.mode
-        if (
-            mode is not None
-            and mode.autocast_lent
-            and any(_resident(value, mode.session.backend.device_type) for value in args)
-        ):
+        if _is_on(mode) and any(_resident(value, mode.session.backend.device_type) for value in args):
             raise RuntimeError(
                 "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
                 "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
@@ -238,8 +291,18 @@ def _binary_cross_entropy(original: Any) -> Any:
 
 
 def patches() -> Iterator[Patch]:
-    """Names of torch.amp."""
-    yield Patch(_autocast, "__enter__", functools.wraps(_enter)(enter_autocast))
-    yield Patch(_autocast, "__exit__", functools.wraps(_exit)(exit_autocast))
+    """Names of torch that read and turn the switches, which torch.autocast itself goes through."""
+    for name, stand_in in (
+        ("is_autocast_enabled", is_enabled),
+        ("get_autocast_dtype", get_dtype),
+        ("set_autocast_enabled", set_enabled),
+        ("set_autocast_dtype", set_dtype),
+        ("is_autocast_cpu_enabled", lambda: is_enabled("cpu")),
+        ("get_autocast_cpu_dtype", lambda: get_dtype("cpu")),
+        ("set_autocast_cpu_enabled", lambda enabled: set_enabled("cpu", enabled)),
+        ("set_autocast_cpu_dtype", lambda dtype: set_dtype("cpu", dtype)),
+        ("set_autocast_gpu_dtype", lambda dtype: set_dtype("cuda", dtype)),
+    ):
+        yield Patch(torch, name, functools.wraps(getattr(torch, name))(stand_in))
     bce = torch._C._nn.binary_cross_entropy
     yield Patch(torch._C._nn, "binary_cross_entropy", _binary_cross_entropy(bce))

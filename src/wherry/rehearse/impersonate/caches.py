@@ -32,6 +32,7 @@ REMEMBERED: dict[str, tuple[str, ...]] = {
         "has_triton_stable_tma_api",
         "has_triton_tma_device",
     ),
+    "torch.overrides": ("get_default_nowrap_functions",),  # holds the getters of Tensor.grad, which has a stand-in
     "torch.xpu": ("get_device_capability",),
 }
 """Functions under `functools.cache`, by module (2.6 to 2.14; tests/rehearse/surface/test_caches.py looks for new ones)."""

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherry.dispatch import is_batched_gradient, is_transforming
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.impersonate.tensor import TensorProperty, relocate, settled
 from wherry.rehearse.impersonate.unobserved import quietly
@@ -71,18 +72,15 @@ def _engine_run_backward(original: Any) -> Any:
     @functools.wraps(original)
     def run(t_outputs: Any, grad_tensors: Any, *args: Any, **kwargs: Any) -> Any:
         mode = thread.mode
-        if mode is not None:
-            for number, (output, gradient) in enumerate(zip(t_outputs, grad_tensors, strict=False)):
-                if isinstance(output, Tensor) and isinstance(gradient, Tensor):
-                    _validate(mode, number, gradient, settled(mode, output), "")
-            if mode.session.asks_who_listens:
-                hooks = quietly(t_outputs)
-                try:
-                    return original(t_outputs, grad_tensors, *args, **kwargs)
-                finally:
-                    for hook in hooks:
-                        hook.remove()
-        return original(t_outputs, grad_tensors, *args, **kwargs)
+        if mode is None or any(isinstance(g, Tensor) and is_batched_gradient(g) for g in grad_tensors):
+            return original(t_outputs, grad_tensors, *args, **kwargs)
+        for number, (output, gradient) in enumerate(zip(t_outputs, grad_tensors, strict=False)):
+            if isinstance(output, Tensor) and isinstance(gradient, Tensor):
+                _validate(mode, number, gradient, settled(mode, output), "")
+        if not mode.session.asks_who_listens or is_transforming():
+            return original(t_outputs, grad_tensors, *args, **kwargs)
+        with quietly(t_outputs):
+            return original(t_outputs, grad_tensors, *args, **kwargs)
 
     return run
 

@@ -8,7 +8,9 @@ reads and returns is at one place.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -59,7 +61,7 @@ def _matmul(original: Any) -> Any:
             if isinstance(left, Tensor) and isinstance(right, Tensor) and left.dim() == right.dim() == 3:
                 a, b = left.shape[0], right.shape[0]
                 if a != b and not (left if a == 1 else right).requires_grad and 1 in (a, b) and _is_plain(left, right):
-                    batch = max(a, b)
+                    batch = b if a == 1 else a  # which may be 0
                     repeated = (t.expand(batch, -1, -1).reshape(batch, t.shape[1], t.shape[2]) for t in args)
                     return torch.ops.aten._unsafe_view(torch.bmm(*repeated), [batch, left.shape[1], right.shape[2]])
         return original(*args, **kwargs)
@@ -127,8 +129,18 @@ depends on the gauge (torch/csrc/autograd/FunctionsManual.cpp; `special.ASK_WHO_
 """
 
 
-def quietly(outputs: Iterable[Any]) -> list[Any]:
-    """Let these nodes below `outputs` run without our mode. Returns the handles that end it.
+class _Rest(threading.local):
+    """The mode of this thread that is off its stack while a node runs."""
+
+    mode: Mode | None = None
+
+
+_rest = _Rest()
+
+
+@contextlib.contextmanager
+def quietly(outputs: Iterable[Any]) -> Iterator[None]:
+    """Let these nodes below `outputs` run without our mode, in this thread and until the block ends.
 
     Everything that such a node reads and returns is at one place, so there is no law to judge.
     """
@@ -143,23 +155,29 @@ def quietly(outputs: Iterable[Any]) -> list[Any]:
         stack.extend(following for following, _ in node.next_functions)
         if node.name() in ASK_WHO_LISTENS:
             handles += _quiet(node)
-    return handles
+    before = _rest.mode
+    try:
+        yield
+    finally:
+        _rest.mode = before
+        for handle in handles:
+            handle.remove()
 
 
 def _quiet(node: Any) -> list[Any]:
     """Hooks around one node. Should it raise between them, the engine itself puts the modes of its thread back."""
-    paused: list[Mode] = []
+    ours = threading.get_ident()  # another thread may run the same node, between hooks of its own
 
     def before(gradients: tuple[Tensor | None, ...]) -> None:
-        if not torch.is_grad_enabled():  # else what the node computes is part of another graph, and must be seen
-            mode = pop_mode(Mode)
-            if mode is not None:
-                paused.append(mode)
+        # With a graph of the gradients wanted, what the node computes is part of that, and must be seen.
+        if threading.get_ident() == ours and not torch.is_grad_enabled():
+            _rest.mode = pop_mode(Mode)
 
     def after(inputs: tuple[Tensor | None, ...], gradients: tuple[Tensor | None, ...]) -> None:
-        if not paused:
+        if threading.get_ident() != ours or _rest.mode is None:
             return
-        push_mode(paused.pop())
+        push_mode(_rest.mode)
+        _rest.mode = None
         place = next((residence(g) for g in gradients if g is not None), None)
         if place is not None:
             mark_all(inputs, place)
@@ -167,8 +185,33 @@ def _quiet(node: Any) -> list[Any]:
     return [node.register_prehook(before), node.register_hook(after)]
 
 
+_hooks_init = torch.autograd.graph.saved_tensors_hooks.__init__
+
+
+def _saved_tensors_hooks(self: Any, pack_hook: Any, unpack_hook: Any) -> None:
+    """saved_tensors_hooks(): what unpacks a tensor is a program (checkpoint computes again), so the mode listens to it."""
+
+    @functools.wraps(unpack_hook)
+    def unpack(packed: Any) -> Any:
+        mode = _rest.mode
+        if mode is None:
+            return unpack_hook(packed)
+        _rest.mode = None
+        push_mode(mode)
+        try:
+            return unpack_hook(packed)
+        finally:
+            pop_mode(Mode)
+            _rest.mode = mode
+
+    _hooks_init(self, pack_hook, unpack_hook if thread.mode is None else unpack)
+
+
 def patches() -> Iterator[Patch]:
     """Names of torch, torch.linalg, torch.Tensor and torch._C._nn."""
+    yield Patch(
+        torch.autograd.graph.saved_tensors_hooks, "__init__", functools.wraps(_hooks_init)(_saved_tensors_hooks)
+    )
     yield Patch(torch, "ctc_loss", _ctc_loss(torch.ctc_loss))
     yield Patch(torch._C._nn, "cross_entropy_loss", _cross_entropy_loss(torch._C._nn.cross_entropy_loss))
     for owner, name in ((torch, "matmul"), (torch.linalg, "matmul"), (Tensor, "matmul"), (Tensor, "__matmul__")):
