@@ -551,6 +551,7 @@ def test_threads_go_backward_through_one_graph(device: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch loads parts of itself on the first transform
 @pytest.mark.parametrize("name", ["svdvals", "eigvalsh", "norm"])
 def test_singular_values_are_differentiated_by_transforms(name: str, device: str) -> None:
     function = {
@@ -567,6 +568,7 @@ def test_singular_values_are_differentiated_by_transforms(name: str, device: str
     assert torch.equal(ours.cpu(), torch.func.grad(function)(x))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch loads parts of itself on the first transform
 @pytest.mark.parametrize("name", ["exp", "prod", "cumprod"])
 def test_jacobian_is_computed_at_once(name: str, device: str) -> None:
     function = {"exp": torch.exp, "prod": lambda x: x.prod().reshape(1), "cumprod": lambda x: x.cumprod(0)}[name]

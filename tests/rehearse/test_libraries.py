@@ -376,3 +376,46 @@ def test_dlpack_round_trip_stays_on_the_device(device: str) -> None:
 
     assert place(torch.from_dlpack(x)) == device
     assert torch.from_dlpack(x).tolist() == [0, 1, 2]
+
+
+# Subclasses and modes know functions by the names that a program uses
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("matmul", lambda x: torch.matmul(x, x)),
+        ("quantile", lambda x: torch.quantile(x, 0.5)),
+        ("inner", lambda x: torch.inner(x, x)),
+        ("block_diag", lambda x: torch.block_diag(x, x)),
+    ],
+)
+def test_subclass_finds_a_function_under_its_name(name: str, call: Any, device: str) -> None:
+    class Tagged(Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is getattr(torch, name):
+                return f"own {name}"
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = torch.ones(2, 2, device=device).as_subclass(Tagged)
+
+    assert call(x) == f"own {name}"
+
+
+def test_function_mode_sees_one_product(device: str) -> None:
+    seen: list[Any] = []
+
+    class Watching(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x, w = torch.ones(5, 2, 4, device=device), torch.ones(1, 4, 3, device=device)
+    with Watching():
+        y = torch.matmul(x, w)
+        z = x @ w
+
+    assert seen == [torch.matmul, Tensor.matmul]
+    assert torch.equal(y, z)
+    assert str(y.device) == device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -45,6 +46,7 @@ def test_ops_of_a_transform_reach_a_mode_unwrapped() -> None:
     assert not any(seen)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch loads parts of itself on the first transform
 def test_transform_is_seen_from_below() -> None:
     answers: list[bool] = []
 
@@ -65,6 +67,7 @@ def test_transform_is_seen_from_below() -> None:
     assert answers == [True] * below + [False]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch loads parts of itself on the first transform
 def test_gradients_of_a_batch_are_of_another_kind() -> None:
     kinds: list[bool] = []
     x = torch.ones(2, requires_grad=True)

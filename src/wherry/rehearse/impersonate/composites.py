@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wherry.rehearse.exceptions import check_attention
-from wherry.rehearse.impersonate.patches import Patch
+from wherry.rehearse.impersonate.patches import MISSING, Patch, to_torch_function
 from wherry.rehearse.impersonate.tensor import settled
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.surface import thread
@@ -275,6 +275,9 @@ def _checking(original: Any, check: Check) -> Any:
     def stand_in(*args: Any, **kwargs: Any) -> Any:
         mode = thread.mode
         if mode is not None and mode.session.places:
+            answer = to_torch_function(stand_in, args, kwargs)
+            if answer is not MISSING:
+                return answer
             named = dict(kwargs)
             first = () if args else tuple(named.pop(name) for name in _FIRST if name in named)
             with contextlib.suppress(TypeError, AttributeError):  # a call that torch does not understand, and says so

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from torch.overrides import handle_torch_function, has_torch_function
+
 from wherry.rehearse.surface import thread
 
 MISSING = object()
@@ -34,6 +36,18 @@ def restore(undo: Iterable[Patch]) -> None:
             delattr(owner, name)
         else:
             setattr(owner, name, before)
+
+
+def to_torch_function(stand_in: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a subclass or a function mode makes of a call of a stand-in; `MISSING` where there is none to ask.
+
+    C++ would hand them the function that is stood in for, and they know it by the name that holds the stand-in. To be
+    asked first, so that they see one call, and not what the stand-in does.
+    """
+    relevant = (*args, *kwargs.values())
+    if args and isinstance(args[0], list | tuple):
+        relevant = (*args[0], *relevant)
+    return handle_torch_function(stand_in, relevant, *args, **kwargs) if has_torch_function(relevant) else MISSING
 
 
 def standing_in(original: Callable[..., Any], virtual: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from wherry.dispatch import functorch_level_below, pop_mode, push_mode
-from wherry.rehearse.impersonate.patches import Patch
+from wherry.rehearse.impersonate.patches import MISSING, Patch, to_torch_function
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.records import mark_all, residence
 from wherry.rehearse.surface import thread
@@ -57,6 +57,9 @@ def _matmul(original: Any) -> Any:
     @functools.wraps(original)
     def stand_in(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 2 and not kwargs and thread.mode is not None:
+            answer = to_torch_function(Tensor.matmul if stand_in.__name__ == "__matmul__" else stand_in, args, kwargs)
+            if answer is not MISSING:
+                return answer
             left, right = args
             if isinstance(left, Tensor) and isinstance(right, Tensor) and left.dim() == right.dim() == 3:
                 a, b = left.shape[0], right.shape[0]
