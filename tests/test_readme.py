@@ -42,9 +42,9 @@ def steps(text: str) -> list[Step]:
 
 
 def essence(line: str) -> str:
-    """A line without what differs from run to run: numbers, their units, the folder, the spaces of tables."""
+    """A line without what differs from run to run: numbers but those of bytes, their units, the folder, spaces of tables."""
     line = re.sub(r'File "[^"]*/([^"/]+)"', r'File "\1"', line)
-    line = re.sub(r"\d[\d.,]*(\+\w+)?( ?(us|ms|s|min|B|KiB|MiB|GiB|TiB)\b)?", "#", line)
+    line = re.sub(r"(?<![\d.,])(?!\d+ B\b)\d[\d.,]*(\+\w+)?( ?(us|ms|s|min|KiB|MiB|GiB|TiB)\b)?", "#", line)
     return re.sub(r"\s+", " ", line).strip()
 
 
