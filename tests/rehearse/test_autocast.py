@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import pytest
 import torch
@@ -308,3 +309,26 @@ def test_autocast_that_outlives_the_rehearsal_leaves_the_host_as_it_was() -> Non
 
     assert not torch.is_autocast_enabled("cpu")
     assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
+
+
+def test_threads_begin_to_use_autocast_side_by_side() -> None:
+    wrong: list[object] = []
+    together = threading.Barrier(4)
+
+    def use(name: str) -> None:
+        try:
+            with rehearse(name) as rehearsal:
+                x = torch.ones(2, 2, device=rehearsal.device)
+                together.wait()
+                with torch.autocast(rehearsal.backend.device_type):
+                    wrong.extend(found for found in [(x @ x).dtype] if found is not torch.float16)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=use, args=(name,)) for name in ("cuda", "mps", "xpu", "cuda")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []

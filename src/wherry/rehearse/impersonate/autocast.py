@@ -169,28 +169,37 @@ def overridden(device_type: str) -> frozenset[str]:
     return frozenset(replaceable) - BANNED
 
 
-_given: set[str] = set()
+_given: set[str] = set()  # the ops that have a kernel of ours
+_complete: set[str] = set()  # the device types whose ops all have
+
+
+_lock = threading.Lock()  # threads that rehearse side by side begin to use autocast when they like
 
 
 def _complete_the_lists(device_type: str) -> None:
     global _library
-    if _library is None:
-        _library = torch.library.Library("aten", "IMPL", "AutocastCPU")  # `withdraw` destroys it
-    missing = overridden(device_type) - _given
-    with warnings.catch_warnings():
+    if device_type in _complete:
+        return
+    with _lock, warnings.catch_warnings():
+        missing = overridden(device_type) - _given
+        if _library is None:
+            _library = torch.library.Library("aten", "IMPL", "AutocastCPU")  # `withdraw` destroys it
         warnings.simplefilter("ignore")  # that a kernel is replaced, which is the point
         for name in missing:
             _library.impl(name, _kernel(name))
-    _given.update(missing)
+        _given.update(missing)
+        _complete.add(device_type)
 
 
 def withdraw() -> None:
     """Take the kernels back; when the last rehearsal has ended."""
     global _library
-    if _library is not None:
-        _library._destroy()
-        _library = None
-        _given.clear()
+    with _lock:
+        if _library is not None:
+            _library._destroy()
+            _library = None
+            _given.clear()
+            _complete.clear()
 
 
 class _Lending(threading.local):
