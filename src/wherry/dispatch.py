@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch._library.custom_ops import OPDEFS  # every torch.library.custom_op by name; 2.6; test_library
 from torch._ops import HigherOrderOperator, OpOverload  # types of `func` in every dispatch mode; 2.6; test_modes
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: F401 - it is below every mode; 2.6; test_modes
 from torch.overrides import _get_current_function_mode_stack  # set_default_device is one; 2.6; test_modes
 from torch.utils._python_dispatch import (
     TorchDispatchMode,  # sees each op below autograd; 2.6; test_modes
@@ -158,8 +159,8 @@ def kernel_key(overload: OpOverload, device_type: str) -> str | None:
 
 
 def higher_order_kernel(op: HigherOrderOperator) -> Callable[..., Any] | None:
-    """What flex_attention, cond and their kin do eagerly, on any device."""
-    return op.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+    """What flex_attention, cond and their kin do eagerly, on any device (`py_kernels`, 2.6; test_modes)."""
+    return op.py_kernels.get(_C.DispatchKey.CompositeExplicitAutograd)
 
 
 def run_kernel(overload: OpOverload, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -323,26 +324,19 @@ def autocast_list(device_type: str) -> frozenset[str]:
     return frozenset(name.removeprefix("aten::") for name in names if name.startswith("aten::"))
 
 
-_AUTOCAST = _C.DispatchKeySet(_C.DispatchKey.AutocastCPU)
-_autocast_kernels: dict[OpOverload, Callable[..., Any]] = {}
-
-
+@cache
 def autocast_kernel(overload: OpOverload) -> Callable[..., Any] | None:
     """The kernel that torch itself has for an op under the CPU's autocast, or None.
 
     To be asked before it is replaced; later answers are the first one. None as well where this torch does not give it
     away (torch.library.get_kernel, 2.9; test_autocast).
     """
-    known = _autocast_kernels.get(overload)
     name = signature(overload).name
-    if known is None and name.removeprefix("aten::") in autocast_list("cpu") and hasattr(torch.library, "get_kernel"):
-        kernel = torch.library.get_kernel(name, "AutocastCPU")
-
-        def known(*args: Any, **kwargs: Any) -> Any:
-            return kernel.call_boxed(_AUTOCAST, *args, **kwargs)
-
-        _autocast_kernels[overload] = known
-    return known
+    if name.removeprefix("aten::") not in autocast_list("cpu") or not hasattr(torch.library, "get_kernel"):
+        return None
+    kernel = torch.library.get_kernel(name, "AutocastCPU")
+    keys = _C.DispatchKeySet(_C.DispatchKey.AutocastCPU)
+    return lambda *args, **kwargs: kernel.call_boxed(keys, *args, **kwargs)
 
 
 def function_modes() -> list[Any]:

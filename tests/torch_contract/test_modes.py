@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode_stack,
 )
 
-from wherry.dispatch import DispatchMode, pop_mode, push_mode, runner
+from wherry.dispatch import DispatchMode, FakeTensorMode, higher_order_kernel, pop_mode, push_mode, runner
 
 
 class Recording(TorchDispatchMode):
@@ -376,3 +376,16 @@ def test_no_subclass_function_is_called_where_they_are_disabled() -> None:
 
     assert silent
     assert called
+
+
+def test_fake_tensor_mode_is_asked_after_every_other_mode(mode: Recording) -> None:
+    with FakeTensorMode():
+        torch.ones(2)
+
+    assert mode.names == ["ones"]
+
+
+def test_higher_order_operator_gives_its_eager_kernel_away() -> None:
+    from torch._higher_order_ops.flex_attention import flex_attention
+
+    assert callable(higher_order_kernel(flex_attention))

@@ -64,12 +64,10 @@ def mark(storage: torch.UntypedStorage, place: Place) -> None:
         over_limit(place, nbytes)
 
 
-def origin() -> tuple[CodeType, int]:
-    """The code object and instruction of the program's line that is running."""
-    frame = _get_frame(2)
-    while callsite.is_library(frame.f_code.co_filename) and frame.f_back is not None:
-        frame = frame.f_back
-    return frame.f_code, frame.f_lasti
+def origin() -> tuple[CodeType | None, int]:
+    """The code object and instruction of the program's line that is running; None where there is none."""
+    frame = callsite.user_frame(_get_frame(2))
+    return (None, -1) if frame is None else (frame.f_code, frame.f_lasti)
 
 
 def mark_list(out: Sequence[Tensor], place: Place) -> None:

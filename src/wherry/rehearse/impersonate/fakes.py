@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from wherry.dispatch import FakeTensor, FakeTensorMode
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.surface import thread
