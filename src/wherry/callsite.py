@@ -10,12 +10,16 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
 _STDLIB = os.path.normcase(sysconfig.get_paths()["stdlib"]) + os.sep
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STDLIBS = tuple({os.path.normcase(sysconfig.get_paths()[name]) + os.sep for name in ("stdlib", "platstdlib")})
+_PACKAGES = ("site-packages", "dist-packages")
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_TYPED_IN = ("<stdin>", "<ipython-input-", "<doctest ")
 _NOT_THE_USERS = ("torch", "torchgen", "functorch")
 
 library: dict[str, bool] = {}
@@ -83,3 +87,50 @@ def here(depth: int = 1) -> Callsite | None:
     """The user's line that is running now, seen from `depth` frames up."""
     frame = user_frame(sys._getframe(depth))
     return None if frame is None else site_of(frame.f_code, frame.f_lasti)
+
+
+def judge() -> Callable[[str], bool]:
+    """A function that tells whether a file is the user's own, in this process, now: neither installed nor Python's.
+
+    A program that is itself installed and run by `-m` is the user's all the same. Stricter than `is_library`, which only
+    tells torch from the rest, on a hot path; this one looks once.
+    """
+    main = sys.modules.get("__main__")
+    main_file: str | None = getattr(main, "__file__", None)
+    own = _own_folder(main, main_file)
+    torch_file: str | None = getattr(sys.modules.get("torch"), "__file__", None)
+    never = (_OWN,) if torch_file is None else (_OWN, os.path.dirname(os.path.abspath(torch_file)) + os.sep)
+
+    def is_users(file: str) -> bool:
+        if file.startswith("<"):
+            # `python -`, `python -c`, notebooks. Any other text in angle brackets was made by exec.
+            return file.startswith(_TYPED_IN) or (file == "<string>" and main_file is None)
+        path = os.path.normcase(os.path.abspath(file))
+        if path.startswith(never):
+            return False
+        if own is not None and path.startswith(own):
+            path = path[len(own) :]  # an environment inside the program's folder is not the program's
+        elif path.startswith(_STDLIBS):
+            return False
+        return not any(part in _PACKAGES for part in path.split(os.sep))
+
+    return is_users
+
+
+def _own_folder(main: object, main_file: str | None) -> str | None:
+    """Where the program's own files are: its package when it was run by `-m`, else the folder of the script."""
+    spec = getattr(main, "__spec__", None)
+    package = (spec.parent or "").partition(".")[0] if spec is not None else ""
+    if package:
+        if package in (*_NOT_THE_USERS, "wherry"):
+            return None
+        init = getattr(sys.modules.get(package), "__file__", None)
+        if init is not None:
+            return os.path.normcase(os.path.dirname(os.path.abspath(init))) + os.sep
+    if main_file is None:
+        return None
+    path = os.path.normcase(os.path.abspath(main_file))
+    folder = os.path.dirname(path) + os.sep
+    shared = os.path.basename(folder[:-1]) in _PACKAGES or folder in _STDLIBS
+    # A single file that was installed: the rest of that folder is other people's.
+    return path if shared else folder

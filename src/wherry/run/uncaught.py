@@ -4,20 +4,19 @@ A rehearsal stands between the program and torch, and `wherry run` between Pytho
 traceback that the program would not have had. `tidy` takes them out, here and in everything the exception is chained to.
 Frames of wherry functions that the program called itself (`wherry.pick`) stay.
 
-The user's line is the innermost one that is neither installed nor Python's own. A program that is itself installed and
-run by `-m` is the user's all the same. Unlike `callsite`, which tells torch from the rest on a hot path, this looks once.
+The user's line is the innermost one that `callsite.judge` says is the user's own.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
+from wherry import callsite
 from wherry.run.result import Failure
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ _WHERRY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MACHINERY = tuple(
     _WHERRY + name for name in ("run" + os.sep, "rehearse" + os.sep, "cli" + os.sep, "dispatch.py", "storage.py")
 )
-_INSTALLED = ("site-packages", "dist-packages")
-_STDLIB = tuple({os.path.normcase(sysconfig.get_paths()[name]) + os.sep for name in ("stdlib", "platstdlib")})
-_NEVER_THE_USERS = ("torch", "torchgen", "functorch", "wherry")
 
 
 def failure_of(exc: BaseException) -> Failure:
@@ -51,7 +47,7 @@ def failure_of(exc: BaseException) -> Failure:
 
 def user_line(exc: BaseException) -> tuple[str, int] | tuple[None, None]:
     """File and line of the innermost user's code, or None twice."""
-    is_users = _judge()
+    is_users = callsite.judge()
     if isinstance(exc, SyntaxError) and exc.filename and exc.lineno and is_users(exc.filename):
         return exc.filename, exc.lineno
     found: tuple[str, int] | tuple[None, None] = None, None
@@ -64,56 +60,13 @@ def user_line(exc: BaseException) -> tuple[str, int] | tuple[None, None]:
 
 def user_line_of_frame(frame: FrameType | None) -> tuple[str, int] | tuple[None, None]:
     """The same for a running program: from the frame where a signal met it, outwards."""
-    is_users = _judge()
+    is_users = callsite.judge()
     while frame is not None:
         file = frame.f_code.co_filename
         if is_users(file):
             return file, frame.f_lineno
         frame = frame.f_back
     return None, None
-
-
-def _judge() -> Callable[[str], bool]:
-    """A function that tells whether a file is the user's, in this process, now."""
-    main = sys.modules.get("__main__")
-    main_file: str | None = getattr(main, "__file__", None)
-    own = _own_folder(main, main_file)
-    torch_file: str | None = getattr(sys.modules.get("torch"), "__file__", None)
-    never = (_WHERRY,) if torch_file is None else (_WHERRY, os.path.dirname(os.path.abspath(torch_file)) + os.sep)
-
-    def is_users(file: str) -> bool:
-        if file.startswith("<"):
-            # `python -` and `python -c`. Any other text in angle brackets was made by exec.
-            return file == "<stdin>" or (file == "<string>" and main_file is None)
-        path = os.path.normcase(os.path.abspath(file))
-        if path.startswith(never):
-            return False
-        if own is not None and path.startswith(own):
-            path = path[len(own) :]  # an environment inside the program's folder is not the program's
-        elif path.startswith(_STDLIB):
-            return False
-        return not any(part in _INSTALLED for part in path.split(os.sep))
-
-    return is_users
-
-
-def _own_folder(main: object, main_file: str | None) -> str | None:
-    """Where the program's own files are: its package when it was run by `-m`, else the folder of the script."""
-    spec = getattr(main, "__spec__", None)
-    package = (spec.parent or "").partition(".")[0] if spec is not None else ""
-    if package:
-        if package in _NEVER_THE_USERS:
-            return None
-        init = getattr(sys.modules.get(package), "__file__", None)
-        if init is not None:
-            return os.path.normcase(os.path.dirname(os.path.abspath(init))) + os.sep
-    if main_file is None:
-        return None
-    path = os.path.normcase(os.path.abspath(main_file))
-    folder = os.path.dirname(path) + os.sep
-    shared = os.path.basename(folder[:-1]) in _INSTALLED or folder in _STDLIB
-    # A single file that was installed: the rest of that folder is other people's.
-    return path if shared else folder
 
 
 def tidy(exc: BaseException) -> None:

@@ -1,0 +1,442 @@
+"""A stray with all that is known about it: what the causes look at.
+
+`Case` answers in the words of a diagnosis: what holds the stray, who made it in which function, which `.to` ran and passed
+it by, how this program writes its device. Answers that cannot be had are None, and a cause that needs one does not apply.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from wherry import tree
+from wherry.explain.frames import Frame, moves
+from wherry.explain.message import Complaint
+from wherry.explain.origin import Origin, class_sources, origin_of_value
+from wherry.explain.scene import Scene
+from wherry.explain.source import Function, Site, Source
+from wherry.explain.suspects import Stray, shortened
+from wherry.explain.tensors import facts_of, is_operand
+from wherry.tree import MISSING, Found, Kind, Step
+
+FACTORIES = frozenset(
+    """zeros ones empty full rand randn randint randperm arange linspace logspace eye tensor as_tensor from_numpy
+    tril_indices triu_indices hann_window hamming_window bartlett_window blackman_window kaiser_window complex normal
+    scalar_tensor sparse_coo_tensor empty_strided""".split()
+)
+LEGACY = frozenset(
+    "Tensor FloatTensor LongTensor DoubleTensor HalfTensor IntTensor BoolTensor ByteTensor ShortTensor".split()
+)
+MOVES = ("to", "cuda", "xpu", "mps", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """A call that moved something: `net.to(DEVICE)`."""
+
+    text: str
+    site: Site
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link of the path to a stray: an object, and the step from it."""
+
+    owner: Any
+    step: Step
+
+    @property
+    def name(self) -> str:
+        """The name of the owner's class."""
+        return type(self.owner).__name__
+
+
+class Case:
+    """A stray and its circumstances. Alive only while a post-mortem runs."""
+
+    def __init__(self, scene: Scene, stray: Stray, origin: Origin | None) -> None:
+        self.scene = scene
+        self.stray = stray
+        self.origin = origin
+
+    # -- in short
+
+    @property
+    def complaint(self) -> Complaint:
+        return self.scene.message.complaint
+
+    @property
+    def name(self) -> str:
+        return self.stray.name
+
+    @property
+    def device(self) -> str:
+        return self.stray.device or "another device"
+
+    @property
+    def expected(self) -> str:
+        return self.stray.expected or "the device"
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the stray is on the CPU and should be on an accelerator."""
+        return self.stray.device == "cpu" and self.stray.expected not in (None, "cpu")
+
+    # -- what holds it
+
+    @cached_property
+    def path(self) -> Found | None:
+        """The path to the stray from something that lives longer than a local: the stray's own, else one that is found.
+
+        Where every link is registered, a path from further out may show the one that is not.
+        """
+        path = self._nearest_path()
+        if path is None or not path.owners or not tree.is_module(path.owners[0]):
+            return path
+        if any(step.kind is Kind.ATTRIBUTE for step in path.steps):
+            return path
+        wider = self._holder(path.owners[0])
+        if wider is None or not any(
+            step.kind is Kind.ATTRIBUTE and tree.is_module(owner)
+            for owner, step in zip(wider.owners, wider.steps, strict=True)
+        ):
+            return path
+        return Found(path.value, wider.root, (*wider.owners, *path.owners), (*wider.steps, *path.steps))
+
+    def _nearest_path(self) -> Found | None:
+        own = self.stray.found
+        if own is not None and own.steps and _lives(own, self.stray.frame):
+            return own
+        if self.stray.value is MISSING:
+            return own if own is not None and own.steps else None
+        roots_root = own.owners[0] if own is not None and own.steps else self.stray.value
+        better = self._holder(roots_root)
+        if better is None:
+            return own if own is not None and own.steps else None
+        if own is None or not own.steps:
+            return better
+        return Found(own.value, better.root, (*better.owners, *own.owners), (*better.steps, *own.steps))
+
+    def _holder(self, target: Any) -> Found | None:
+        """Something named that holds an object, by the object's identity or its storage."""
+        storage = facts_of(target).storage if is_operand(target) else None
+        for frame in self.scene.frames[:6]:
+            roots = [(name, value) for name, value in frame.names.items() if value is not target]
+            roots.sort(key=lambda pair: pair[0] != "self")
+            for found in tree.search(roots, most=4_000, deadline=self.scene.deadline):
+                if not found.steps:
+                    continue
+                if found.value is target or (
+                    storage is not None and tree.is_tensor(found.value) and facts_of(found.value).storage == storage
+                ):
+                    return found
+        return None
+
+    @cached_property
+    def links(self) -> list[Link]:
+        """The path, link by link; empty where the stray hangs in nothing."""
+        if self.path is None:
+            return []
+        return [Link(owner, step) for owner, step in zip(self.path.owners, self.path.steps, strict=True)]
+
+    @property
+    def path_text(self) -> str:
+        return self.path.text if self.path is not None else self.name
+
+    @property
+    def held_by(self) -> str | None:
+        """The path, where it says more than the name does: "self._cos" for `cos`."""
+        if self.path is None or self.path.text == self.name or not self.path.steps:
+            return None
+        return self.path.text
+
+    def first_link(self, kind: Kind, owner_is: Any = tree.is_module) -> int | None:
+        """The first link of a kind whose owner is a module (or else), by position."""
+        for position, link in enumerate(self.links):
+            if link.step.kind is kind and owner_is(link.owner):
+                return position
+        return None
+
+    @property
+    def plain_attribute(self) -> Link | None:
+        """The plain attribute of a module behind which `Module.to` does not look, or None."""
+        position = self.first_link(Kind.ATTRIBUTE)
+        return None if position is None else self.links[position]
+
+    @property
+    def module(self) -> Any:
+        """The innermost module on the path, or None."""
+        owners = [link.owner for link in self.links if tree.is_module(link.owner)]
+        return owners[-1] if owners else None
+
+    def text_up_to(self, link: Link) -> str:
+        """The path up to and with a link."""
+        assert self.path is not None
+        position = self.links.index(link)
+        return self.path.root + "".join(step.text for step in self.path.steps[: position + 1])
+
+    # -- who made it
+
+    @property
+    def making(self) -> ast.AST | None:
+        """The expression that made it."""
+        return self.origin.node if self.origin is not None else None
+
+    @property
+    def maker(self) -> Function | None:
+        """The function in which it was made."""
+        return self.origin.function if self.origin is not None else None
+
+    @property
+    def maker_name(self) -> str | None:
+        if self.origin is None:
+            return None
+        return self.origin.site.function
+
+    @property
+    def making_text(self) -> str | None:
+        """The expression that made it, as written."""
+        if self.origin is None or not isinstance(self.origin.node, ast.expr):
+            return None
+        return shortened(self.origin.source.text(self.origin.node))
+
+    @property
+    def made_at_start(self) -> bool:
+        """Whether it was made in a constructor, or at the top of a file."""
+        name = self.maker_name
+        return name in ("__init__", "__post_init__", "<module>", None)
+
+    @cached_property
+    def statement(self) -> ast.stmt | None:
+        """The statement that made it."""
+        node: ast.AST | None = self.making
+        while node is not None and not isinstance(node, ast.stmt):
+            assert self.origin is not None
+            node = self.origin.source.parent(node)
+        return node
+
+    @property
+    def statement_value(self) -> str | None:
+        """What that statement assigns, as written."""
+        if self.origin is None or not isinstance(self.statement, ast.Assign | ast.AnnAssign):
+            return None
+        return None if self.statement.value is None else " ".join(self.origin.source.text(self.statement.value).split())
+
+    @cached_property
+    def factory(self) -> ast.Call | None:
+        """The torch factory without `device=` that the making expression starts from, or None."""
+        return None if self.making is None else factory_in(self.making)
+
+    def with_device(self, call: ast.Call, device: str) -> str:
+        """A factory call with `device=` added, as code."""
+        assert self.origin is not None
+        text = " ".join(self.origin.source.text(call).split())
+        if not text.endswith(")"):
+            return text
+        inside = text[:-1].rstrip()
+        comma = "" if inside.endswith(("(", ",")) else ", "
+        return f"{inside}{comma}{' ' if inside.endswith(',') else ''}device={device})"
+
+    # -- what did move
+
+    @cached_property
+    def mover(self) -> Mover | None:
+        """The call that moved what belongs with the stray, and passed the stray by."""
+        return self._recorded_mover() or self._written_mover()
+
+    def _recorded_mover(self) -> Mover | None:
+        """In a rehearsal: the line that moved a parameter or buffer of the same module, or of one around it."""
+        modules = [link.owner for link in reversed(self.links) if tree.is_module(link.owner)]
+        for frame in self.scene.frames:
+            modules += [value for value in frame.names.values() if tree.is_module(value)]
+        seen: set[int] = set()
+        for module in modules:
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            for found in tree.search([("", module)], most=400, deadline=self.scene.deadline):
+                if not found.steps or found.steps[-1].kind not in (Kind.PARAMETER, Kind.BUFFER):
+                    continue
+                if facts_of(found.value).device != self.stray.expected:
+                    continue
+                origin = origin_of_value(found.value, self.scene)
+                if origin is not None and moves(origin.node):
+                    return Mover(_receiver_of(origin.node, origin.source), origin.site)
+                break
+        return None
+
+    def _written_mover(self) -> Mover | None:
+        """From the source: a call in a frame that is still running, which moved a module."""
+        for frame in self.scene.frames:
+            for call in frame.source.calls(frame.function, *MOVES[:-1]):
+                if frame.source.function_of(call) is not frame.function or call.lineno > frame.line:
+                    continue
+                assert isinstance(call.func, ast.Attribute)
+                moved = frame.value(call.func.value)
+                if moved is MISSING:
+                    parent = frame.source.parent(call)
+                    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+                    moved = frame.value(target) if isinstance(target, ast.Name | ast.Attribute) else MISSING
+                if moved is not MISSING and tree.is_module(moved):
+                    return Mover(_receiver_of(call, frame.source), Site(frame.file, call.lineno, frame.code.co_name))
+        for link in self.links:
+            if not tree.is_module(link.owner):
+                continue
+            for source, cls in class_sources(link.owner):
+                for call in source.calls(cls, *MOVES[:-1]):
+                    if (
+                        isinstance(call.func, ast.Attribute)
+                        and isinstance(call.func.value, ast.Name)
+                        and call.func.value.id == "self"
+                    ):
+                        return Mover(source.text(call), Site(source.file, call.lineno, cls.name))
+        return None
+
+    @property
+    def passed_by(self) -> str:
+        """The clause "net.to(DEVICE) at line 28 moved the rest", or what can be said instead."""
+        if self.mover is None:
+            return "Module.to"
+        return f"{self.mover.text} ({self.where(self.mover.site)})"
+
+    def where(self, site: Site) -> str:
+        """ "line 28", or "train.py:28" in another file than the failure's."""
+        return f"line {site.line}" if site.file == self.scene.here.file else site.short
+
+    # -- how this program writes its device
+
+    @cached_property
+    def beside(self) -> str | None:
+        """A tensor of the failing expression that is where the stray should be: its name."""
+        for node, value in self.scene.leaves():
+            if is_operand(value) and tree.is_tensor(value) and facts_of(value).device == self.stray.expected:
+                text = self.scene.here.source.text(node)
+                if text != self.name and len(text) <= 40:
+                    return text
+        return None
+
+    @cached_property
+    def device_variable(self) -> str | None:
+        """A variable of the program that holds the device: "DEVICE", "device", "self.device"."""
+        wanted = self.stray.expected
+        if wanted is None:
+            return None
+        names = {wanted, wanted.partition(":")[0]} if not wanted.endswith(tuple("123456789")) else {wanted}
+        for frame in self.scene.frames:
+            for name, value in [*frame.names.items(), *_globals(frame)]:
+                if _is_device(value, names):
+                    return name
+            owner = frame.names.get("self", MISSING)
+            if owner is not MISSING:
+                for name, value in tree.instance_dict(owner).items():
+                    if _is_device(value, names):
+                        return f"self.{name}"
+        return None
+
+    @property
+    def device_text(self) -> str:
+        """The device as code: the program's own variable, else the device of a tensor beside the stray, else a string."""
+        if self.device_variable is not None:
+            return self.device_variable
+        if self.beside is not None:
+            return f"{self.beside}.device"
+        return f'"{self.expected}"'
+
+    @property
+    def device_beside(self) -> str:
+        """The same, where a function should follow its input: the tensor beside the stray comes first."""
+        return f"{self.beside}.device" if self.beside is not None else self.device_text
+
+    # -- looking around
+
+    def functions(self) -> Iterator[tuple[Source, Function | None, Frame]]:
+        """The functions that are still running, innermost first."""
+        for frame in self.scene.frames:
+            yield frame.source, frame.function, frame
+
+
+def _lives(found: Found, frame: Frame) -> bool:
+    """Whether a path starts at something that is more than a local."""
+    return (
+        found.root == "self"
+        or frame.kind_of(found.root.partition(".")[0]) in ("global", "closure")
+        or len(found.steps) > 1
+    )
+
+
+def _globals(frame: Frame) -> list[tuple[str, Any]]:
+    found = frame.frame.f_globals
+    return (
+        [(k, v) for k, v in list(found.items()) if type(k) is str and not k.startswith("_")]
+        if type(found) is dict
+        else []
+    )
+
+
+def _is_device(value: Any, names: set[str]) -> bool:
+    if type(value) is str:
+        return value in names
+    if type(value).__module__ in ("torch", "torch._C") or type(value).__name__ == "device":
+        return type(value).__name__ == "device" and str(value) in names
+    return False
+
+
+def _receiver_of(node: ast.AST | None, source: Source) -> str:
+    """A moving call as a sentence can use it: `net.to(DEVICE)`, also for `net = Net().to(DEVICE)`."""
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Attribute)
+    call = f".{node.func.attr}({', '.join(source.text(a) for a in (*node.args, *node.keywords))})"
+    parent = source.parent(node)
+    while isinstance(parent, ast.Call | ast.Attribute):
+        parent = source.parent(parent)
+    if not isinstance(node.func.value, ast.Name | ast.Attribute):
+        if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name | ast.Attribute):
+            return source.text(parent.targets[0]) + call
+        short = shortened(source.text(node.func.value))
+        return (short if len(short) <= 30 else f"{source.text(node.func.value)[:24]}...") + call
+    return source.text(node.func.value) + call
+
+
+def is_factory(node: ast.AST) -> bool:
+    """Whether a call makes a tensor out of nothing, on the device it is told."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    base = node.func.value
+    return isinstance(base, ast.Name) and base.id in ("torch", "th", "T") and node.func.attr in FACTORIES | LEGACY
+
+
+def has_device(node: ast.Call) -> bool:
+    return any(keyword.arg in ("device", None) for keyword in node.keywords)
+
+
+def factory_in(node: ast.AST) -> ast.Call | None:
+    """The torch factory without `device=` that an expression starts from."""
+    if isinstance(node, ast.Call):
+        if is_factory(node):
+            return None if has_device(node) else node
+        if isinstance(node.func, ast.Attribute):
+            if node.func.attr in MOVES:
+                return None
+            inner = factory_in(node.func.value)
+            if inner is not None:
+                return inner
+        for argument in node.args:
+            inner = factory_in(argument)
+            if inner is not None:
+                return inner
+        return None
+    if isinstance(node, ast.BinOp):
+        return factory_in(node.left) or factory_in(node.right)
+    if isinstance(node, ast.UnaryOp):
+        return factory_in(node.operand)
+    if isinstance(node, ast.Subscript | ast.Attribute | ast.Starred):
+        return factory_in(node.value)
+    if isinstance(node, ast.List | ast.Tuple | ast.ListComp | ast.Dict):
+        for child in ast.iter_child_nodes(node):
+            inner = factory_in(child)
+            if inner is not None:
+                return inner
+    return None

@@ -1,0 +1,59 @@
+"""buffer-overwritten: a registered buffer was given a new tensor after the module moved.
+
+Why      `self.running = torch.zeros(n)` keeps the name registered and replaces the tensor. `.to()` is a move, made once, and
+         no setting: a tensor that is assigned later is where it was made.
+Fix      Write into the buffer, `self.running.zero_()`, or make the new one where the old one is: `torch.zeros_like(...)`.
+Source   torch/nn/modules/module.py, `__setattr__`, for buffers.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from wherry import tree
+from wherry.explain.case import Case
+from wherry.explain.causes._cause import Advice, Cause, Example
+from wherry.tree import Kind
+
+
+def recognise(case: Case) -> Advice | None:
+    if not case.links or case.links[-1].step.kind not in (Kind.BUFFER, Kind.PARAMETER) or case.origin is None:
+        return None
+    link = case.links[-1]
+    node = case.statement
+    if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        return None
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    target = next((t for t in targets if isinstance(t, ast.Attribute) and t.attr in (link.step.key, "data")), None)
+    if target is None or (case.maker_name == "__init__" and isinstance(target.value, ast.Name)):
+        return None
+    name = case.origin.source.text(target)
+    what = "buffer" if link.step.kind is Kind.BUFFER else "parameter"
+    value = " ".join(case.origin.source.text(node.value).split()) if node.value is not None else "..."
+    where = case.where(case.origin.site)
+    instead = f"{name}.zero_()" if "zeros" in value else f"{name}.copy_({value})"
+    if tree.class_attribute(link.owner, "forward") is tree.MISSING:
+        return None
+    return Advice(
+        f"{name} = {value} ({where}) put a new tensor on {case.device} in the place of a {what} that had been moved. "
+        ".to() moves what is there when it is called; it is no setting for what comes later.",
+        f"Write into the {what} instead of replacing it: {instead}",
+    )
+
+
+CAUSE = Cause(
+    "buffer-overwritten",
+    36,
+    recognise,
+    (
+        Example(
+            "class Norm(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.register_buffer('mean', torch.zeros(3))\n"
+            "    def reset(self):\n        self.mean = torch.zeros(3)\n"
+            "    def forward(self, x):\n        return x - self.mean\n"
+            "norm = Norm().to(DEVICE)\nnorm.reset()\nnorm(torch.ones(3, device=DEVICE))",
+            "self.mean",
+            "        self.mean = ",
+        ),
+    ),
+)

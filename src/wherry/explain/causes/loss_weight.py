@@ -1,0 +1,51 @@
+"""loss-weight: a loss module holds weights, and was not moved.
+
+Why      `nn.CrossEntropyLoss(weight=w)` is a module: w becomes its buffer. It is no part of the network, so moving the network
+         does not move it.
+Fix      Move the loss as well, `criterion.to(device)`, or build it from weights on the device.
+Source   torch/nn/modules/loss.py, `_WeightedLoss`.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from wherry import tree
+from wherry.explain.case import Case
+from wherry.explain.causes._cause import Advice, Cause, Example
+from wherry.explain.origin import of_name
+
+
+def recognise(case: Case) -> Advice | None:
+    module = case.module
+    if module is None or not any(
+        cls.__module__ == "torch.nn.modules.loss" and cls.__name__ == "_Loss" for cls in tree.mro(module)
+    ):
+        return None
+    assert case.path is not None
+    criterion = case.path.root + "".join(step.text for step in case.path.steps[:-1])
+    what = case.path.steps[-1].key
+    code = f"{criterion} = {criterion}.to({case.device_text})"
+    built = of_name(criterion, module, case.stray.frame, case.scene, 6)
+    if built is not None and isinstance(built.node, ast.Call):
+        code = f"{criterion} = {' '.join(built.source.text(built.node).split())}.to({case.device_text})"
+    return Advice(
+        f"{criterion} is a module of its own that holds {what} as a buffer. It is no part of the network, "
+        f"so {case.passed_by} did not move it.",
+        f"Move the loss as well, where it is made: {code}",
+    )
+
+
+CAUSE = Cause(
+    "loss-weight",
+    32,
+    recognise,
+    (
+        Example(
+            "net = torch.nn.Linear(2, 3).to(DEVICE)\ncriterion = torch.nn.CrossEntropyLoss(weight=torch.ones(3))\n"
+            "x, y = torch.ones(4, 2, device=DEVICE), torch.zeros(4, dtype=torch.long, device=DEVICE)\ncriterion(net(x), y)",
+            "criterion.weight",
+            "criterion = ",
+        ),
+    ),
+)

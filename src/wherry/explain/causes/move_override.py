@@ -1,0 +1,67 @@
+"""move-override: a class moves its own tensors in `.cuda()` or `.to()`, and another of the two was called.
+
+Why      `nn.Module.to` goes through `_apply` and never calls a `.cuda()` of yours, nor that of a submodule; a parent's
+         `.to` calls neither `to` nor `cuda` of its children.
+Fix      Register the tensors as buffers, then no override is needed; or override `_apply`, which all of them use.
+Source   torch/nn/modules/module.py, `Module.to`, `Module.cuda`, `Module._apply`.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from wherry import tree
+from wherry.explain.case import Case
+from wherry.explain.causes._cause import Advice, Cause, Example
+from wherry.explain.origin import class_sources
+
+_OVERRIDES = ("cuda", "to", "_apply", "cpu", "mps", "xpu")
+
+
+def recognise(case: Case) -> Advice | None:
+    link = case.plain_attribute
+    if link is None or not tree.is_module(link.owner):
+        return None
+    attribute = str(link.step.key)
+    for source, cls in class_sources(link.owner):
+        for method in cls.body:
+            if not isinstance(method, ast.FunctionDef) or method.name not in _OVERRIDES:
+                continue
+            text = case.text_up_to(link)
+            moved = any(isinstance(n, ast.Attribute) and n.attr == attribute for n in ast.walk(method))
+            if moved:
+                why = (
+                    f"{text} is a plain attribute that only {cls.name}.{method.name}() moves (line {method.lineno}), and {case.passed_by} "
+                    f"does not call it: Module.to goes through _apply, and a parent's never calls its children's {method.name}()."
+                )
+            else:
+                why = (
+                    f"{cls.name}.{method.name}() (line {method.lineno}) is an override that leaves {text} out: "
+                    "a plain attribute is moved by whoever thinks of it."
+                )
+            value = _value(case, attribute)
+            return Advice(why, f'Register it, and drop the override: self.register_buffer("{attribute}", {value})')
+        del source
+    return None
+
+
+def _value(case: Case, attribute: str) -> str:
+    return (case.statement_value if attribute in ast.dump(case.statement or ast.Pass()) else None) or "..."
+
+
+CAUSE = Cause(
+    "move-override",
+    33,
+    recognise,
+    (
+        Example(
+            "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.anchors = torch.ones(3)\n        self.lin = torch.nn.Linear(3, 3)\n"
+            "    def cuda(self):\n        self.anchors = self.anchors.cuda()\n        return super().cuda()\n"
+            "    def forward(self, x):\n        return self.lin(x) * self.anchors\n"
+            "Net().to(DEVICE)(torch.ones(3, device=DEVICE))",
+            "self.anchors",
+            "self.anchors = torch",
+        ),
+    ),
+)

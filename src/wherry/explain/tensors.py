@@ -1,0 +1,116 @@
+"""What a post-mortem may know of a tensor or a generator: device, shape, dtype, identity, who made it. Never a value.
+
+Nothing of the user's runs: subclasses are read below `__torch_function__`, and those that unwrap themselves are only
+named. In a rehearsal the device is the one the storage's record says, also after the rehearsal has ended.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from wherry import tree
+from wherry.callsite import Callsite, site_of
+from wherry.storage import ATTRIBUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a tensor, as text and numbers.
+
+    Attributes:
+        device: "cuda:0", "cpu"; None where it cannot be had.
+        shape: Its sizes, or None.
+        dtype: "float32", or None.
+        dim: How many dimensions; 0-dim tensors of the host may meet any device.
+        storage: Equal for tensors over the same bytes; None without a storage.
+        is_parameter: Whether it is an `nn.Parameter`.
+        has_history: Whether autograd computed it.
+        site: Which line made it, where a rehearsal wrote that down.
+        code, instruction: The same as code and offset, to find the very expression.
+    """
+
+    device: str | None
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    dim: int
+    storage: int | None
+    is_parameter: bool
+    has_history: bool
+    site: Callsite | None
+    code: Any = None
+    instruction: int = -1
+
+
+def is_generator(obj: object) -> bool:
+    """Whether an object is a `torch.Generator`, real or virtual."""
+    return any(cls.__name__ == "Generator" and cls.__module__ in ("torch", "torch._C") for cls in tree.mro(obj))
+
+
+def is_operand(obj: object) -> bool:
+    """Whether an object is what a device error can be about: a tensor or a generator."""
+    return tree.is_tensor(obj) or is_generator(obj)
+
+
+def facts_of(obj: Any) -> Facts:
+    """What is known of a tensor or a generator."""
+    if is_generator(obj):
+        return _generator(obj)
+    import torch
+
+    from wherry.dispatch import without_functions
+
+    base = torch.Tensor.__mro__[1]  # below every impersonated name
+    if _unwraps_itself(obj, torch.Tensor):
+        return Facts(None, None, None, 1, None, False, False, None)
+    with without_functions(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        device = str(vars(base)["device"].__get__(obj))
+        shape = tuple(int(n) for n in vars(base)["shape"].__get__(obj))
+        dtype = str(vars(base)["dtype"].__get__(obj)).removeprefix("torch.")
+        history = vars(base)["grad_fn"].__get__(obj) is not None
+        record, key = None, None
+        try:
+            storage = base.untyped_storage(obj)
+            record = storage.__dict__.get(ATTRIBUTE)
+            key = storage._cdata  # noqa: SLF001 - the identity of the bytes, also where there are none
+        except (NotImplementedError, RuntimeError):  # sparse, functorch
+            own = tree.instance_dict(obj).get("_wherry_place")
+            device = own.name if own is not None else device
+    site, code, instruction = None, None, -1
+    if record is not None:
+        place, code, instruction = record[:3]
+        device = place.name
+        site = site_of(code, instruction)
+    return Facts(
+        device, shape, dtype, len(shape), key, torch.nn.Parameter in tree.mro(obj), history, site, code, instruction
+    )
+
+
+def _unwraps_itself(obj: object, tensor: Any) -> bool:
+    return tree.class_attribute(obj, "__torch_dispatch__") is not vars(tensor)["__torch_dispatch__"]
+
+
+def _generator(obj: Any) -> Facts:
+    place = tree.instance_dict(obj).get("_place")
+    device: str | None = None
+    if place is not None:
+        device = place.name
+    elif type(obj).__module__ in ("torch", "torch._C"):
+        device = str(obj.device)
+    return Facts(device, None, None, 1, None, False, False, None)
+
+
+def gradient(tensor: Any) -> Any:
+    """`tensor.grad` of a leaf, or None."""
+    torch: Any = sys.modules["torch"]
+    base = torch.Tensor.__mro__[1]
+    if _unwraps_itself(tensor, torch.Tensor):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if not vars(base)["is_leaf"].__get__(tensor):
+            return None
+        return vars(base)["grad"].__get__(tensor)

@@ -1,0 +1,380 @@
+"""Nested objects: what is inside of what, with the path a person would write, read without running anybody's code.
+
+`children(obj)` gives the parts of one object with the `Step` that leads to each: `.weight`, `["labels"]`, `[0]`. Properties,
+`__getattr__`, `__iter__` and `__repr__` of a user's class are never called: attributes are read from instance
+dictionaries and slots, containers through the methods of the builtin type. So reading can neither fail, nor wait, nor change
+anything, which is what a post-mortem needs. The price is that a value that only a property computes is not seen.
+
+`search` walks breadth first, names each object once by its shortest path, and stops at a budget instead of getting lost
+in a dataset.
+
+Source: Python documentation, "inspect.getattr_static", whose idea this follows; torch/nn/modules/module.py (2.6 to 2.14) for
+where modules keep their parts.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+import time
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+MISSING = object()
+"""What a static look-up answers where there is nothing."""
+
+
+class Kind(enum.Enum):
+    """How a part hangs in the whole."""
+
+    ATTRIBUTE = "attribute"  # a plain attribute, in a dictionary of the instance or a slot
+    PARAMETER = "parameter"  # registered in a module
+    BUFFER = "buffer"
+    MODULE = "module"
+    ITEM = "item"  # of a dict, list, tuple ...
+    STATE = "state"  # of an optimizer, by parameter
+    GROUP = "group"  # of an optimizer
+    CELL = "cell"  # a variable that a function has captured
+    DEFAULT = "default"  # the default of a function's argument
+    BOUND = "bound"  # the arguments of functools.partial, the object of a bound method
+    GRAD = "grad"  # of a tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step from an object to a part of it.
+
+    Attributes:
+        kind: How the part hangs in the owner.
+        key: The name, key or index.
+        text: How it is written after the owner: ".weight", "['labels']".
+    """
+
+    kind: Kind
+    key: object
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object that a search came to. Keeps it alive, so it is for the length of a search."""
+
+    value: Any
+    root: str  # how the search's starting point is written
+    owners: tuple[Any, ...]  # the starting point, and everything on the way
+    steps: tuple[Step, ...]  # from each owner to the next, the last one to `value`
+
+    @property
+    def text(self) -> str:
+        """The path as a person would write it: "self.layers[0].weight"."""
+        return self.root + "".join(step.text for step in self.steps)
+
+
+# What cannot hold a tensor of the program's, or holds the whole interpreter.
+_OPAQUE = (
+    types.ModuleType,
+    types.FrameType,
+    types.CodeType,
+    types.TracebackType,
+    types.GeneratorType,
+    types.BuiltinFunctionType,
+    type,
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    enum.Enum,
+)
+_SETTINGS = frozenset(
+    """training _parameters _buffers _modules _non_persistent_buffers_set _backward_pre_hooks _backward_hooks
+    _is_full_backward_hook _forward_hooks _forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks
+    _forward_pre_hooks_with_kwargs _state_dict_hooks _state_dict_pre_hooks _load_state_dict_pre_hooks
+    _load_state_dict_post_hooks""".split()
+)
+"""What every module has in its dictionary besides its own attributes."""
+
+
+def mro(obj: object) -> tuple[type, ...]:
+    """The classes of an object, without asking the object or its metaclass."""
+    return type.__dict__["__mro__"].__get__(type(obj))
+
+
+def is_a(obj: object, cls: type) -> bool:
+    """`isinstance`, without the `__instancecheck__` and `__class__` that may be somebody's code."""
+    return cls in mro(obj)
+
+
+def instance_dict(obj: object) -> dict[str, Any]:
+    """The dictionary of an instance, or an empty one where it has none or hides it."""
+    for cls in mro(obj):
+        own = type.__dict__["__dict__"].__get__(cls).get("__dict__")
+        if own is not None and not isinstance(own, types.GetSetDescriptorType):
+            return {}  # a class that answers for it itself
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
+
+
+def class_attribute(obj: object, name: str) -> Any:
+    """What the classes of an object bind to a name, as it stands there, or `MISSING`."""
+    for cls in mro(obj):
+        own = type.__dict__["__dict__"].__get__(cls)
+        if name in own:
+            return own[name]
+    return MISSING
+
+
+def attribute(obj: object, name: str) -> Any:
+    """The attribute of an object, as far as it can be had without running code; else `MISSING`."""
+    if isinstance(obj, types.ModuleType) and type(obj) is types.ModuleType:
+        return instance_dict(obj).get(name, MISSING)
+    own = instance_dict(obj)
+    if name in own:
+        return own[name]
+    for registry in ("_parameters", "_buffers", "_modules"):
+        parts = own.get(registry)
+        if is_a(parts, dict) and dict.__contains__(parts, name):
+            return dict.__getitem__(parts, name)
+    found = class_attribute(obj, name)
+    if isinstance(found, types.MemberDescriptorType):  # a slot
+        try:
+            return found.__get__(obj)
+        except AttributeError:
+            return MISSING
+    if isinstance(obj, type):
+        for cls in type.__dict__["__mro__"].__get__(obj):
+            own = type.__dict__["__dict__"].__get__(cls)
+            if name in own:
+                return own[name]
+    return found
+
+
+def item(obj: object, key: object) -> Any:
+    """`obj[key]` of a builtin container, or of a class derived from one, without its `__getitem__`; else `MISSING`."""
+    if is_a(obj, dict):
+        if type(key) not in (str, int, bool, type(None)):
+            return MISSING
+        for have, value in islice(dict.items(obj), 10_000):  # type: ignore[arg-type]  # not by hash: a key's __eq__ may be anything
+            if type(have) is type(key) and have == key:
+                return value
+        return MISSING
+    for cls in (list, tuple, deque):
+        if is_a(obj, cls) and type(key) is int:
+            try:
+                return cls.__getitem__(obj, key)  # type: ignore[index, arg-type]
+            except IndexError:
+                return MISSING
+    if _is_container_module(obj) and type(key) in (int, str):
+        parts = instance_dict(obj).get("_modules")
+        if is_a(parts, dict):
+            names = list(dict.keys(parts))  # type: ignore[arg-type]
+            if type(key) is int:
+                # Sequential, ModuleList: by position.
+                if -len(names) <= key < len(names):
+                    return dict.__getitem__(parts, names[key])  # type: ignore[index]
+            elif key in names:
+                return dict.__getitem__(parts, key)  # type: ignore[index]
+    return MISSING
+
+
+def _is_container_module(obj: object) -> bool:
+    return any(
+        cls.__module__ == "torch.nn.modules.container" and cls.__name__ != "Module"
+        for cls in mro(obj)
+        if type(cls.__dict__.get("__module__")) is str
+    )
+
+
+def is_module(obj: object) -> bool:
+    """Whether an object is an `nn.Module`. False where torch is not loaded."""
+    return _torch("torch.nn", "Module") in mro(obj)
+
+
+def is_optimizer(obj: object) -> bool:
+    """Whether an object is an `Optimizer`."""
+    return _torch("torch.optim", "Optimizer") in mro(obj)
+
+
+def is_tensor(obj: object) -> bool:
+    """Whether an object is a tensor, of any class."""
+    return _torch("torch", "Tensor") in mro(obj)
+
+
+def _torch(module: str, name: str) -> object:
+    return vars(sys.modules[module]).get(name) if module in sys.modules else None
+
+
+def children(obj: object) -> Iterator[tuple[Step, Any]]:
+    """The parts of one object, each with the step that leads to it."""
+    if is_tensor(obj) or is_a_opaque(obj):
+        return
+    if is_a(obj, dict):
+        for key, value in list(islice(dict.items(obj), 5_000)):  # type: ignore[arg-type]
+            yield Step(Kind.ITEM, _plain(key), _item_text(key)), value
+    elif is_a(obj, list) or is_a(obj, tuple) or is_a(obj, deque):
+        names = class_attribute(obj, "_fields")
+        base: Any = list if is_a(obj, list) else tuple if is_a(obj, tuple) else deque
+        for index, value in enumerate(list(islice(base.__iter__(obj), 5_000))):
+            if base is tuple and type(names) is tuple and index < len(names) and type(names[index]) is str:
+                yield Step(Kind.ATTRIBUTE, names[index], f".{names[index]}"), value
+            else:
+                yield Step(Kind.ITEM, index, f"[{index}]"), value
+    elif is_a(obj, set) or is_a(obj, frozenset):
+        base = set if is_a(obj, set) else frozenset
+        for value in list(islice(base.__iter__(obj), 5_000)):
+            yield Step(Kind.ITEM, None, "{...}"), value
+    elif type(obj) in (types.FunctionType, types.MethodType, partial):
+        yield from _bound(obj)
+        return
+    if is_optimizer(obj):
+        yield from _of_optimizer(obj)
+        return
+    if is_module(obj):
+        yield from _of_module(obj)
+        return
+    for name, value in list(islice(instance_dict(obj).items(), 5_000)):
+        if type(name) is str:
+            yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
+    yield from _slots(obj)
+
+
+def is_a_opaque(obj: object) -> bool:
+    """Whether an object is not looked into."""
+    classes = mro(obj)
+    return any(cls in classes for cls in _OPAQUE)
+
+
+def _of_module(obj: object) -> Iterator[tuple[Step, Any]]:
+    own = instance_dict(obj)
+    numbered = _is_container_module(obj)
+    for registry, kind in (("_parameters", Kind.PARAMETER), ("_buffers", Kind.BUFFER), ("_modules", Kind.MODULE)):
+        parts = own.get(registry)
+        if not is_a(parts, dict):
+            continue
+        for name, value in list(dict.items(parts)):  # type: ignore[arg-type]
+            if value is None or type(name) is not str:
+                continue
+            if numbered:
+                text = f"[{name}]" if name.isdigit() else f"[{name!r}]"
+            else:
+                text = f".{name}"
+            yield Step(kind, name, text), value
+    for name, value in list(own.items()):
+        if type(name) is str and name not in _SETTINGS:
+            yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
+    yield from _slots(obj)
+    # Hooks are functions that may have captured a tensor.
+    for registry in ("_forward_hooks", "_forward_pre_hooks"):
+        hooks = own.get(registry)
+        if is_a(hooks, dict):
+            for value in list(dict.values(hooks)):  # type: ignore[arg-type]
+                yield Step(Kind.ATTRIBUTE, registry, f".{registry}[...]"), value
+
+
+def _of_optimizer(obj: object) -> Iterator[tuple[Step, Any]]:
+    own = instance_dict(obj)
+    state = own.get("state")
+    if is_a(state, dict):
+        for value in list(islice(dict.values(state), 5_000)):  # type: ignore[arg-type]
+            yield Step(Kind.STATE, None, ".state[p]"), value
+    groups = own.get("param_groups")
+    if is_a(groups, list):
+        for index, value in enumerate(list.__iter__(groups)):  # type: ignore[arg-type]
+            yield Step(Kind.GROUP, index, f".param_groups[{index}]"), value
+    for name, value in list(own.items()):
+        if type(name) is str and name not in ("state", "param_groups", "defaults") and not name.startswith("_"):
+            yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
+
+
+def _bound(obj: Any) -> Iterator[tuple[Step, Any]]:
+    if type(obj) is types.MethodType:
+        yield Step(Kind.BOUND, None, ""), obj.__self__
+        yield Step(Kind.BOUND, None, ""), obj.__func__
+        return
+    if type(obj) is partial:
+        for index, value in enumerate(obj.args):
+            yield Step(Kind.BOUND, index, f".args[{index}]"), value
+        for key, value in obj.keywords.items():
+            yield Step(Kind.BOUND, key, f".keywords[{key!r}]"), value
+        yield Step(Kind.BOUND, None, ".func"), obj.func
+        return
+    for name, cell in zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=False):
+        try:
+            yield Step(Kind.CELL, name, f".{name}"), cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    names = obj.__code__.co_varnames[: obj.__code__.co_argcount]
+    defaults = obj.__defaults__ or ()
+    for name, value in zip(names[len(names) - len(defaults) :], defaults, strict=False):
+        yield Step(Kind.DEFAULT, name, f".{name}"), value
+    for name, value in (obj.__kwdefaults__ or {}).items():
+        yield Step(Kind.DEFAULT, name, f".{name}"), value
+
+
+def _slots(obj: object) -> Iterator[tuple[Step, Any]]:
+    for cls in mro(obj):
+        if cls is object:
+            continue
+        for name, member in list(type.__dict__["__dict__"].__get__(cls).items()):
+            if isinstance(member, types.MemberDescriptorType) and type(name) is str and not name.startswith("__"):
+                try:
+                    yield Step(Kind.ATTRIBUTE, name, f".{name}"), member.__get__(obj)
+                except (AttributeError, TypeError):
+                    continue
+
+
+def _plain(key: object) -> object:
+    return key if type(key) in (str, int, bool, float, type(None)) else None
+
+
+def _item_text(key: object) -> str:
+    if type(key) is str:
+        return f"[{key!r}]" if len(key) <= 80 else "[...]"
+    return f"[{key!r}]" if type(key) in (int, bool, float, type(None)) else "[...]"
+
+
+def search(
+    roots: Iterable[tuple[str, Any]], *, most: int = 20_000, deadline: float | None = None, depth: int = 8
+) -> Iterator[Found]:
+    """Every object in some others, breadth first: each one once, by the shortest path.
+
+    Args:
+        roots: Starting points, with how they are written.
+        most: How many objects to look at before giving up.
+        deadline: When to give up, on the clock of `time.monotonic`.
+        depth: How many steps to go from a root.
+
+    Yields:
+        The roots themselves first. Optimizers' parameters and tensors' gradients come with the objects that hold them.
+    """
+    seen: set[int] = set()
+    queue: deque[Found] = deque(Found(value, text, (), ()) for text, value in roots)
+    keep: list[Any] = []  # so that no identity is used twice
+    while queue and most > 0:
+        found = queue.popleft()
+        most -= 1
+        if not most % 64 and deadline is not None and time.monotonic() > deadline:
+            return
+        if id(found.value) in seen:
+            continue
+        seen.add(id(found.value))
+        keep.append(found.value)
+        yield found
+        if len(found.steps) >= depth:
+            continue
+        owners = (*found.owners, found.value)
+        for step, value in children(found.value):
+            if is_a_opaque(value):
+                continue
+            queue.append(Found(value, found.root, owners, (*found.steps, step)))
