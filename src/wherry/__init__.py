@@ -11,9 +11,9 @@ The map of the tree, upwards from the ground:
     errors  units  roster  callsite                  know only Python
     backends                                         one file = everything particular to one backend
     dispatch  storage  tree  events                  know tensors
-    pick  rehearse                                   rooms: facts in, an answer out
+    pick  rehearse  explain                          rooms: facts in, an answer out
     run                                              a whole program under wherry
-    cli                                              `wherry ...`: one file = one command
+    cli  pytest_plugin  notebook                     edges: `wherry ...`, failure reports, %load_ext wherry
 
 Public is what `__all__` lists. All of it is loaded on first use: importing wherry imports no torch.
 """
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         UnknownProfile,
         WherryError,
     )
+    from wherry.explain import Diagnosis, explain, explain_exception
     from wherry.pick import Choice, pick
     from wherry.rehearse import Rehearsal, rehearse
 
@@ -53,6 +54,7 @@ __all__ = [
     "CannotRehearse",
     "Choice",
     "DeviceAbsent",
+    "Diagnosis",
     "NoSuitableDevice",
     "Rehearsal",
     "ScriptError",
@@ -62,6 +64,8 @@ __all__ = [
     "UnknownDtype",
     "UnknownProfile",
     "WherryError",
+    "explain",
+    "explain_exception",
     "pick",
     "rehearse",
 ]
@@ -69,7 +73,10 @@ __all__ = [
 # The module each public name comes from, where that is not wherry.errors.
 _HOMES = {
     "Choice": "wherry.pick",
+    "Diagnosis": "wherry.explain",
     "Rehearsal": "wherry.rehearse",
+    "explain": "wherry.explain",
+    "explain_exception": "wherry.explain",
     "pick": "wherry.pick",
     "rehearse": "wherry.rehearse",
 }
@@ -85,6 +92,16 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *globals()})
+
+
+def load_ipython_extension(shell: object) -> None:
+    """What `%load_ext wherry` calls in a notebook: device errors of cells are explained from then on."""
+    importlib.import_module("wherry.notebook").begin(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """What `%unload_ext wherry` calls."""
+    importlib.import_module("wherry.notebook").end(shell)
 
 
 class _Package(ModuleType):

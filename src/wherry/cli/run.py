@@ -21,6 +21,7 @@ from wherry.run.command import CommandError
 from wherry.run.plan import Want
 from wherry.run.program import find
 from wherry.run.result import Result
+from wherry.run.uncaught import QUIET
 
 
 def run(
@@ -47,13 +48,14 @@ def run(
     result: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write how it ended as JSON, however it ended.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No closing line.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No closing line, no explanations.")] = False,
 ) -> None:
     """Run an unmodified program on a device, here or not.
 
     The program computes real values, sees the device wherever it looks, and
     fails where the device would. Its stdout and its exit status are its own;
-    wherry adds one line on stderr. Child Python processes take part.
+    wherry adds one line on stderr, and explains a device error below its
+    traceback. Child Python processes take part.
 
       wherry run --on mps train.py --epochs 3
       wherry run --on xpu -m pytest -q
@@ -72,6 +74,9 @@ def run(
     stand_apart()
     found = find(program or [])
     where = plans.make(on, want=want, count=count, memory=memory, profile=profile)
+    os.environ.pop(QUIET, None)
+    if quiet:
+        os.environ[QUIET] = "1"
     attempt = Attempt(found, where, result_file=result, tell=None if quiet else tell)
     try:
         ending = attempt.run()

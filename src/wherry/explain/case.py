@@ -250,14 +250,9 @@ class Case:
     def _recorded_mover(self) -> Mover | None:
         """In a rehearsal: the line that moved a parameter or buffer of the same module, or of one around it."""
         modules = [link.owner for link in reversed(self.links) if tree.is_module(link.owner)]
-        for frame in self.scene.frames:
-            modules += [value for value in frame.names.values() if tree.is_module(value)]
-        seen: set[int] = set()
-        for module in modules:
-            if id(module) in seen:
-                continue
-            seen.add(id(module))
-            for found in tree.search([("", module)], most=400, deadline=self.scene.deadline):
+        roots = [[("", module)] for module in modules] + [list(frame.names.items()) for frame in self.scene.frames]
+        for root in roots:
+            for found in tree.search(root, most=1_500, deadline=self.scene.deadline):
                 if not found.steps or found.steps[-1].kind not in (Kind.PARAMETER, Kind.BUFFER):
                     continue
                 if facts_of(found.value).device != self.stray.expected:
@@ -265,7 +260,6 @@ class Case:
                 origin = origin_of_value(found.value, self.scene)
                 if origin is not None and moves(origin.node):
                     return Mover(_receiver_of(origin.node, origin.source), origin.site)
-                break
         return None
 
     def _written_mover(self) -> Mover | None:
@@ -350,6 +344,10 @@ class Case:
         """The same, where a function should follow its input: the tensor beside the stray comes first."""
         return f"{self.beside}.device" if self.beside is not None else self.device_text
 
+    def moved(self, text: str, device: str | None = None) -> str:
+        """An expression moved, as code: `x.to(device)`, `(a / b).to(device)`."""
+        return f"{atom(text)}.to({device or self.device_beside})"
+
     # -- looking around
 
     def functions(self) -> Iterator[tuple[Source, Function | None, Frame]]:
@@ -398,6 +396,19 @@ def _receiver_of(node: ast.AST | None, source: Source) -> str:
         short = shortened(source.text(node.func.value))
         return (short if len(short) <= 30 else f"{source.text(node.func.value)[:24]}...") + call
     return source.text(node.func.value) + call
+
+
+def atom(text: str) -> str:
+    """An expression that a method can be called on: in parentheses where it needs them."""
+    try:
+        node = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return text
+    return (
+        text
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call | ast.List | ast.Tuple)
+        else f"({text})"
+    )
 
 
 def is_factory(node: ast.AST) -> bool:

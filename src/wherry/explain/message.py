@@ -156,9 +156,8 @@ def read(kind: str, text: str) -> Message | None:
         if op is None and wrapper is not None:
             op = _op_of(wrapper[1])
         devices = tuple(dict.fromkeys((*_devices(text), *filter(None, (found, others)))))
-        return Message(
-            complaint, named.get("argument"), _device(found), _device(others), devices, op, named.get("dtype")
-        )
+        argument = "lengths" if complaint is Complaint.LENGTHS else named.get("argument")
+        return Message(complaint, argument, _device(found), _device(others), devices, op, named.get("dtype"))
     devices = _devices(text)
     if len(devices) > 1 and "device" in text and kind.rpartition(".")[2] in ("RuntimeError", "ValueError", "TypeError"):
         return Message(Complaint.MISMATCH, devices=devices)

@@ -14,7 +14,7 @@ from typing import Any
 
 from wherry import callsite, tree
 from wherry.explain.frames import Frame, moves
-from wherry.explain.scene import Scene
+from wherry.explain.scene import Scene, first
 from wherry.explain.source import Assignment, Function, Site, Source, source_of
 from wherry.explain.suspects import Stray, from_leaves, making_of
 from wherry.explain.tensors import facts_of, is_operand
@@ -57,15 +57,27 @@ def _recorded(stray: Stray, scene: Scene) -> Origin | None:
             return None
         node, frame = making_of(facts, scene)
         origin = _at(facts.site, node)
-        if node is None or frame is None or moves(node):
+        if node is None or frame is None or moves(node) or stray.expected == "cpu":
             return origin
-        earlier = from_leaves(node, frame, stray.device, stray.expected, scene)
+        earlier = from_leaves(node, frame, stray.device, stray.expected, scene) or _taken_out(node, frame, stray, scene)
         if earlier is None or earlier.facts is None or earlier.facts.site is None or earlier.value is stray.value:
             return _rebound(origin, node, stray)
         if earlier.facts.site.line == facts.site.line and earlier.facts.site.file == facts.site.file:
             return origin
         facts = earlier.facts
     return None if facts is None or facts.site is None else _at(facts.site, making_of(facts, scene)[0])
+
+
+def _taken_out(node: ast.AST, frame: Frame, stray: Stray, scene: Scene) -> Stray | None:
+    """What an expression took out of a container, judged by what is left in there."""
+    taken = [
+        n for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr in ("pop", "popleft", "popitem", "get")
+    ]
+    containers = [(frame.source.text(n.value), frame.value(n.value)) for n in taken]
+    found = first(containers, lambda v: tree.is_tensor(v) and facts_of(v).device == stray.device, scene)
+    if found is None:
+        return None
+    return Stray(found.text, stray.device, stray.expected, frame, found.value, facts_of(found.value), found)
 
 
 def _at(site: callsite.Callsite, node: ast.AST | None) -> Origin:

@@ -77,7 +77,10 @@ class Scene:
     @property
     def node(self) -> ast.AST | None:
         """The expression that failed."""
-        return head(self.here.node)
+        node = self.here.node
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            node = self.here.source.parent(node) or node  # the assignment, of which Python points at the target
+        return head(node)
 
     def leaves(self) -> Iterator[tuple[ast.expr, Any]]:
         """The parts of the failing expression whose values can be had."""
@@ -97,8 +100,8 @@ def examine(exc: BaseException) -> Scene | None:
         return None
     scene = Scene(exc, read, users, inner, op=read.op, deadline=time.monotonic() + _SECONDS)
     scene.operands = list(_distinct(_participants(scene)))
-    for operand in scene.operands:
-        _name(operand, scene)
+    for operand in scene.operands[:40]:
+        name(operand, scene)
     return scene
 
 
@@ -191,6 +194,16 @@ def _of_dispatch(frame: Frame, scene: Scene) -> Iterator[Operand]:
         yield from _operands_in(name, value)
 
 
+def inside_library(scene: Scene, device: str | None) -> Iterator[Operand]:
+    """What the library's frames hold on a device, by name, the innermost first: a temporary was computed from it."""
+    for frame in scene.inner[:12]:
+        for operand in _of_locals(frame):
+            if operand.facts.device == device and not scene.late():
+                name(operand, scene)
+                if operand.name is not None:
+                    yield operand
+
+
 def _operands_in(name: str | None, value: Any, depth: int = 2) -> Iterator[Operand]:
     if is_operand(value):
         yield Operand(value, facts_of(value), name)
@@ -251,7 +264,7 @@ def _distinct(operands: Iterable[Operand]) -> Iterator[Operand]:
 # -- what it is called
 
 
-def _name(operand: Operand, scene: Scene) -> None:
+def name(operand: Operand, scene: Scene) -> None:
     """Find the name of an operand."""
     for frame, roots, direct in _stages(scene):
         if scene.late():

@@ -9,6 +9,7 @@ expression that made it is looked at, and the stray is what that was computed fr
 from __future__ import annotations
 
 import ast
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from wherry import tree
 from wherry.explain.frames import Frame, moves, position_of
 from wherry.explain.message import Complaint
-from wherry.explain.scene import Operand, Scene, first
+from wherry.explain.scene import Operand, Scene, first, inside_library
 from wherry.explain.source import Site, source_of
 from wherry.explain.tensors import Facts, facts_of, is_generator, is_operand
 from wherry.tree import MISSING, Found, Kind
@@ -63,6 +64,7 @@ def suspect(scene: Scene) -> Stray | None:
     found, expected = sides(scene)
     strays = [o for o in scene.operands if o.facts.device is not None and o.facts.device == found]
     solid = [o for o in strays if o.facts.dim > 0] or strays
+    solid = [o for o in solid if o.argument is not None and o.argument == scene.message.argument] or solid
     named = [o for o in solid if o.name is not None]
     chosen = _preferred(scene, named) if named else (solid[0] if solid else None)
     if chosen is None:
@@ -192,15 +194,43 @@ def _computed(scene: Scene, operand: Operand, found: str | None, expected: str |
     if frame is None or node is None:
         return None
     inside = scene.node is not None and any(part is node for part in ast.walk(scene.node))
+    if node is scene.node:
+        given = _given_for(operand.argument, scene)
+        if given is not None and given.device == found:
+            given.expected = expected
+            return given
     stray = from_leaves(node, frame, found, expected, scene)
     if stray is not None:
         return stray
+    if node is scene.node:
+        # Made inside of the very call that failed: from something that the library was given, or holds.
+        for other in inside_library(scene, found):
+            if other.facts.dim > 0 or operand.facts.dim == 0:
+                return _stray_of(other, found, expected, scene)
     if not inside or not isinstance(node, ast.expr):
         return None
     return Stray(
         shortened(frame.source.text(node)), operand.facts.device, expected, frame, operand.value, operand.facts, node=node,
         argument=operand.argument,
     )  # fmt: skip
+
+
+def _given_for(argument: str | None, scene: Scene) -> Stray | None:
+    """What the failing call passes for an argument of that name, where the function called is written in Python."""
+    call, here = scene.node, scene.here
+    if argument is None or not isinstance(call, ast.Call):
+        return None
+    node = next((keyword.value for keyword in call.keywords if keyword.arg == argument), None)
+    called = here.value(call.func)
+    if node is None and type(called) is types.FunctionType:
+        names = called.__code__.co_varnames[: called.__code__.co_argcount]
+        position = names.index(argument) if argument in names else len(call.args)
+        node = call.args[position] if position < len(call.args) else None
+    value = here.value(node)
+    if node is None or value is MISSING or not is_operand(value):
+        return None
+    facts, text = facts_of(value), here.source.text(node)
+    return Stray(text, facts.device, None, here, value, facts, Found(value, text, (), ()), node, argument)
 
 
 def from_leaves(node: ast.AST, frame: Frame, found: str | None, expected: str | None, scene: Scene) -> Stray | None:
@@ -227,6 +257,9 @@ def _by_elimination(
 ) -> Stray | None:
     """What stands in the failing expression and cannot be looked at must be it, if all the rest is where it should be."""
     here = scene.here
+    unlikely: ast.expr | None = None
+    if operand is None:
+        operand = next((o for o in scene.operands if o.facts.device == found and o.name is None), None)
     for node in operands_of(scene.node):
         stray = from_leaves(node, here, found, expected, scene)
         if stray is not None:
@@ -235,12 +268,19 @@ def _by_elimination(
         if here.value(node) is not MISSING or not isinstance(node, ast.expr) or not _may_be_tensor(node):
             continue
         tensors = [facts_of(v) for _, v in here.leaves(node) if is_operand(v)]
-        if any(f.device == expected for f in tensors) or moves(node):
+        if moves(node):
             continue
-        facts = None if operand is None else operand.facts
-        value = MISSING if operand is None else operand.value
-        return Stray(shortened(here.source.text(node)), found, expected, here, value, facts, node=node)
-    return None
+        if any(f.device == expected for f in tensors):
+            unlikely = unlikely or node  # it has something to do with the right device, and may still be it
+            continue
+        return _unnamed(node, operand, found, expected, here)
+    return None if unlikely is None else _unnamed(unlikely, operand, found, expected, here)
+
+
+def _unnamed(node: ast.expr, operand: Operand | None, found: str | None, expected: str | None, here: Frame) -> Stray:
+    facts = None if operand is None else operand.facts
+    value = MISSING if operand is None else operand.value
+    return Stray(shortened(here.source.text(node)), found, expected, here, value, facts, node=node)
 
 
 def _may_be_tensor(node: ast.AST) -> bool:

@@ -78,7 +78,7 @@ class Attempt:
         self.result_file = None if result_file is None else Path(os.path.abspath(result_file))
         self.ending: Ending | None = None
         self._pid = os.getpid()
-        self._session = Session.open() if plan.want is not Want.REAL else None
+        self._session = Session.open()
         self._part = Part(plan, self._session)
         self._started = 0.0
         self._finished = False
@@ -92,8 +92,7 @@ class Attempt:
             ScriptError: the program cannot be started.
         """
         self._write_first_result()
-        if self._session is not None:
-            invite(self.plan, self._session, os.environ)
+        invite(self.plan, self._session, os.environ)
         self._started = time.monotonic()
         if isinstance(self.program, Command):
             return self._run_command(self.program)
@@ -119,8 +118,7 @@ class Attempt:
             signal.signal(signal.SIGTERM, self._on_sigterm)
             if hasattr(os, "register_at_fork"):  # not on Windows
                 os.register_at_fork(before=self._put_sigterm_back, after_in_parent=self._take_sigterm_again)
-        if self._session is not None:
-            when_torch_arrives(self._begin)
+        when_torch_arrives(self._begin)
         try:
             ending = execute(program)
         except ScriptError as err:
@@ -166,8 +164,7 @@ class Attempt:
             return
         self._finished = True
         result = self._result()
-        if self._session is not None:
-            self._session.close()
+        self._session.close()
         if self.result_file is not None:
             try:
                 result.write(self.result_file)
@@ -177,12 +174,12 @@ class Attempt:
             self.tell(result)
 
     def _result(self) -> Result:
-        reports = () if self._session is None else self._session.reports()
+        reports = self._session.reports()
         virtual = self.plan.want is Want.VIRTUAL or self._part.virtual or any(report.virtual for report in reports)
         processes = len(reports) + self._part.begun
         counts: Counts | None = None
         # Where torch was never imported nobody asked whether the device is here, and nothing ran on it.
-        if virtual or (self._session is not None and not processes):
+        if virtual or not processes:
             own = self._part.counts() if self._part.begun else Counts()
             counts = sum((report.counts for report in reports), own)
         ending = self.ending
@@ -207,8 +204,7 @@ class Attempt:
         try:
             result.write(self.result_file)
         except OSError as err:
-            if self._session is not None:
-                self._session.close()
+            self._session.close()
             raise ResultUnwritable(self.result_file, _reason(err)) from None
 
     def _give_up(self, err: ScriptError) -> None:

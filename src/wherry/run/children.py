@@ -154,6 +154,7 @@ class Part:
         """torch has arrived: decide, and start rehearsing on this thread."""
         self.begun = True
         self.virtual = self.plan.is_virtual()
+        threading.excepthook = uncaught.tidy_in_threads(threading.excepthook)
         if not self.virtual:
             return
         from wherry.rehearse import rehearse
@@ -164,7 +165,6 @@ class Part:
         # Before the fork: what the statistics are read under may be held by another thread when the process forks.
         if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
             os.register_at_fork(before=self._remember, after_in_child=self._wake_up_forked)
-        threading.excepthook = uncaught.tidy_in_threads(threading.excepthook)
         self._report_where_atexit_does_not()
 
     def counts(self) -> Counts:
@@ -211,5 +211,4 @@ def take_part() -> None:
     part = Part(Plan.read_from(os.environ), Session.of(os.environ))
     part.begin()
     atexit.register(part.report)
-    if part.virtual:
-        sys.excepthook = uncaught.tidy_in(sys.excepthook, part)
+    sys.excepthook = uncaught.tidy_in(sys.excepthook, part)

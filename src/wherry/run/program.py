@@ -145,9 +145,11 @@ def execute(program: Script | Module) -> Ending:
     except runpy._Error as err:  # type: ignore[attr-defined]  # what `python -m` turns into its own message
         raise ScriptError(" ".join(program.words()[:2]), str(err)) from None
     except BaseException as exc:  # whatever the program raised ends here, as in the interpreter
+        diagnosis = uncaught.explain(exc)
         uncaught.tidy(exc)
-        failure = uncaught.failure_of(exc)
+        failure = uncaught.failure_of(exc, diagnosis)
         status = uncaught.show(exc)
+        uncaught.show_diagnosis(exc, diagnosis)
         if isinstance(exc, KeyboardInterrupt):
             return Ending(128 + signal.SIGINT, failure, signal.SIGINT)
         return Ending(status, failure)

@@ -40,6 +40,17 @@ class Counts:
         )
 
 
+_UNEXPLAINED: dict[str, object] = {
+    "op": None,
+    "culprit": None,
+    "operands": [],
+    "why": None,
+    "fix": None,
+    "siblings": [],
+}
+"""What stands beside an error that is not about devices; the keys are a contract."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What ended a program before its time.
@@ -49,12 +60,14 @@ class Failure:
         message: Its text.
         file: The file of the innermost line of the user's own code, or None when there is none.
         line: That line.
+        explanation: What `wherry.explain_exception` said of a device error, as JSON (`Diagnosis.to_json`), or None.
     """
 
     type: str
     message: str
     file: str | None = None
     line: int | None = None
+    explanation: dict[str, object] | None = None
 
     @property
     def where(self) -> str | None:
@@ -78,21 +91,20 @@ class Failure:
             "message": self.message,
             "file": self.file,
             "line": self.line,
-            "op": None,
-            "culprit": None,
-            "operands": [],
-            "why": None,
-            "fix": None,
+            **_UNEXPLAINED,
+            **(self.explanation or {}),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, object]) -> Failure:
         file, line = data["file"], data["line"]
+        explanation = {key: data[key] for key in _UNEXPLAINED if key in data}
         return cls(
             str(data["type"]),
             str(data["message"]),
             file if isinstance(file, str) else None,
             line if isinstance(line, int) else None,
+            explanation if explanation.get("why") is not None else None,
         )
 
 

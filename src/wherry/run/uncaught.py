@@ -2,6 +2,7 @@
 
 A rehearsal stands between the program and torch, and `wherry run` between Python and the program; both leave frames in a
 traceback that the program would not have had. `tidy` takes them out, here and in everything the exception is chained to.
+Below the traceback of a device error its explanation is printed.
 Frames of wherry functions that the program called itself (`wherry.pick`) stay.
 
 The user's line is the innermost one that `callsite.judge` says is the user's own.
@@ -9,6 +10,7 @@ The user's line is the innermost one that `callsite.judge` says is the user's ow
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -20,10 +22,14 @@ from wherry import callsite
 from wherry.run.result import Failure
 
 if TYPE_CHECKING:
+    from wherry.explain import Diagnosis
     from wherry.run.children import Part
 
 ExceptHook = Callable[[type[BaseException], BaseException, "TracebackType | None"], object]
 ThreadHook = Callable[[threading.ExceptHookArgs], object]
+
+QUIET = "WHERRY_QUIET"
+"""The environment variable that tells a run and its children to say nothing of their own."""
 
 _WHERRY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MACHINERY = tuple(
@@ -31,7 +37,7 @@ _MACHINERY = tuple(
 )
 
 
-def failure_of(exc: BaseException) -> Failure:
+def failure_of(exc: BaseException, diagnosis: Diagnosis | None = None) -> Failure:
     """What a result says of an exception. Call it after `tidy`, before the exception is let go."""
     kind = type(exc)
     # As in a traceback: the module is left out where it says nothing.
@@ -42,7 +48,7 @@ def failure_of(exc: BaseException) -> Failure:
     except Exception:  # the program's own __str__; traceback says the same
         message = f"<{name} has no text: its str() failed>"
     file, line = user_line(exc)
-    return Failure(name, message, file, line)
+    return Failure(name, message, file, line, None if diagnosis is None else diagnosis.to_json())
 
 
 def user_line(exc: BaseException) -> tuple[str, int] | tuple[None, None]:
@@ -116,6 +122,32 @@ def _is_glue(file: str) -> bool:
     return path.endswith(("/runpy.py", "/torch/_ops.py", "/torch/_compile.py", "/torch/utils/_python_dispatch.py"))
 
 
+def explain(exc: BaseException) -> Diagnosis | None:
+    """Why a device error happened, or None. Call it before `tidy`: wherry's own frames know what was called with what."""
+    if not isinstance(exc, Exception):
+        return None
+    from wherry.explain import explain_exception  # only when something has failed
+
+    return explain_exception(exc)
+
+
+def show_diagnosis(exc: BaseException, diagnosis: Diagnosis | None) -> None:
+    """Print a diagnosis on stderr, unless the exception has shown one itself or the run is to be quiet."""
+    if diagnosis is None or os.environ.get(QUIET) or sys.stderr is None:
+        return
+    from rich.console import Console
+
+    from wherry.explain.context import is_explained
+    from wherry.explain.text import show as show_text
+
+    if is_explained(exc):
+        return
+    # A courtesy: not worth an error. RuntimeError: a signal came while the program was writing.
+    with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
+        sys.stderr.flush()
+        show_text(diagnosis, Console(file=sys.stderr, highlight=False))
+
+
 def show(exc: BaseException) -> int:
     """Print an uncaught exception as Python does, through `sys.excepthook`, and give the exit status.
 
@@ -152,25 +184,29 @@ def exit_status(leave: SystemExit) -> int:
 
 
 def tidy_in(hook: ExceptHook, part: Part) -> ExceptHook:
-    """A `sys.excepthook` for a child process: tidy, tell the part of it, and go on with the hook that was there."""
+    """A `sys.excepthook` for a child process: tidy, tell the part of it, go on with the hook that was there, explain."""
 
     def excepthook(kind: type[BaseException], exc: BaseException, tb: TracebackType | None) -> None:
+        diagnosis = explain(exc)
         tidy(exc)
-        part.error = failure_of(exc)
+        part.error = failure_of(exc, diagnosis)
         hook(kind, exc, exc.__traceback__)
+        show_diagnosis(exc, diagnosis)
 
     return excepthook
 
 
 def tidy_in_threads(hook: ThreadHook) -> ThreadHook:
-    """A `threading.excepthook` that tidies and goes on with the one that was there."""
+    """A `threading.excepthook` that tidies, goes on with the one that was there, and explains."""
 
     def excepthook(args: threading.ExceptHookArgs) -> None:
         exc = args.exc_value
         if exc is None:
             hook(args)
             return
+        diagnosis = explain(exc)
         tidy(exc)
         hook(threading.ExceptHookArgs((args.exc_type, exc, exc.__traceback__, args.thread)))
+        show_diagnosis(exc, diagnosis)
 
     return excepthook

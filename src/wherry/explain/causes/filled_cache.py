@@ -125,7 +125,7 @@ def _dictionary_advice(case: Case, text: str) -> Advice:
     return Advice(
         f"{text} is a cache that {case.maker_name}() filled while it worked on {case.device}; its key does not name the device, so "
         f"the same tensor is handed out for {case.expected}.",
-        f"Make the device part of the key, {text}[(key, {case.device_beside})], or move what comes out: {case.name}.to({case.device_beside})",
+        f"Make the device part of the key, {text}[(key, {case.device_beside})], or move what comes out: {case.moved(case.name)}",
     )
 
 

@@ -33,7 +33,7 @@ def recognise(case: Case) -> Advice | None:
         )
     return Advice(
         f"{text} ({where}) brought it to the CPU, and it is used with tensors on {case.expected} here.",
-        f"Move it again where it is used: {case.name}.to({case.device_beside})",
+        f"Move it again where it is used: {case.moved(case.name)}",
     )
 
 

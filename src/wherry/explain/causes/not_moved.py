@@ -20,7 +20,7 @@ def recognise(case: Case) -> Advice:
         )
     return Advice(
         f"{case.name} is on {case.device}{made}, and what it meets here is on {case.expected}.",
-        f"Move it: {case.name}.to({case.device_beside})",
+        f"Move it: {case.moved(case.name)}",
     )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 
-from wherry.explain.case import Case
+from wherry import tree
+from wherry.explain.case import Case, atom
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.message import Complaint
 
@@ -21,7 +22,13 @@ def recognise(case: Case) -> Advice | None:
     watched = case.stray.facts is not None and (case.stray.facts.has_history or case.stray.facts.is_parameter)
     back = ".detach().cpu()" if watched else ".cpu()"
     node = case.scene.node
-    code = f"{case.name}{back}"
+    code = f"{atom(case.name)}{back}"
+    if case.links and tree.is_a(case.links[-1].owner, list) and case.stray.found is not None and case.stray.found.steps:
+        whole = case.stray.found.root + "".join(step.text for step in case.stray.found.steps[:-1])
+        return Advice(
+            f"{whole} holds tensors on {case.device}, and NumPy can only view host memory: they must come back.",
+            f"Bring them to the host first: torch.stack({whole}){back}.numpy()",
+        )
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numpy":
         code += ".numpy()"
     return Advice(

@@ -26,7 +26,7 @@ def recognise(case: Case) -> Advice | None:
     made = case.making
     if made is not None and _means_current(made):
         why += f" Without an index, cuda means the current device, {case.device}."
-    return Advice(why, f"Follow the other operand: {case.name}.to({case.device_beside})")
+    return Advice(why, f"Follow the other operand: {case.moved(case.name)}")
 
 
 def _means_current(node: ast.AST) -> bool:

@@ -51,7 +51,7 @@ def recognise(case: Case) -> Advice | None:
 def _with_device(case: Case) -> str:
     if case.factory is not None:
         return case.with_device(case.factory, case.device_variable or case.device_text)
-    return f"{case.name}.to({case.device_text})"
+    return f"{case.moved(case.name, case.device_text)}"
 
 
 CAUSE = Cause(

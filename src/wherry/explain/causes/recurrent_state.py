@@ -26,7 +26,7 @@ def recognise(case: Case) -> Advice | None:
     if case.factory is None:
         return Advice(
             f"{why}, while the layer and its input are on {case.expected}.",
-            f"Move it to the input: {case.name}.to({case.device_beside}), or pass no state to begin with zeros.",
+            f"Move it to the input: {case.moved(case.name)}, or pass no state to begin with zeros.",
         )
     device = _device_in_maker(case)
     return Advice(
