@@ -20,7 +20,7 @@ import time
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -75,6 +75,29 @@ class Found:
         return self.root + "".join(step.text for step in self.steps)
 
 
+@dataclass(eq=False, slots=True)
+class Described:
+    """An object that is known from source text alone, such as that of a pasted traceback.
+
+    The functions of this file, and what is built on them, take it for the object it describes.
+
+    Attributes:
+        role: "tensor", "module", "optimizer", "list", "tuple", "dict", "object", "generator".
+        name: What its class is called.
+        device: Where it must be, of what the text says; None where it does not.
+        parts: What hangs in it.
+        definition: The source and the node of its class, where the text has them.
+        is_parameter: Of a tensor: whether it is one.
+    """
+
+    role: str
+    name: str
+    device: str | None = None
+    parts: list[tuple[Step, Any]] = field(default_factory=list[tuple[Step, Any]])
+    definition: Any = None
+    is_parameter: bool = False
+
+
 # What cannot hold a tensor of the program's, or holds the whole interpreter.
 _OPAQUE = (
     types.ModuleType,
@@ -110,7 +133,21 @@ def mro(obj: object) -> tuple[type, ...]:
 
 def is_a(obj: object, cls: type) -> bool:
     """`isinstance`, without the `__instancecheck__` and `__class__` that may be somebody's code."""
+    if type(obj) is Described:
+        return obj.role == cls.__name__
     return cls in mro(obj)
+
+
+def class_name(obj: object) -> str:
+    """What the class of an object is called."""
+    return obj.name if type(obj) is Described else type(obj).__name__
+
+
+def has_class(obj: object, module: str, *names: str) -> bool:
+    """Whether one of the classes of an object is of a module and one of some names, without importing that module."""
+    if type(obj) is Described:
+        return obj.name in names
+    return any(cls.__name__ in names and cls.__module__ == module for cls in mro(obj))
 
 
 def instance_dict(obj: object) -> dict[str, Any]:
@@ -139,6 +176,8 @@ def attribute(obj: object, name: str) -> Any:
     """The attribute of an object, as far as it can be had without running code; else `MISSING`."""
     if isinstance(obj, types.ModuleType) and type(obj) is types.ModuleType:
         return instance_dict(obj).get(name, MISSING)
+    if type(obj) is Described:
+        return next((value for step, value in obj.parts if step.key == name), MISSING)
     own = instance_dict(obj)
     if name in own:
         return own[name]
@@ -162,6 +201,8 @@ def attribute(obj: object, name: str) -> Any:
 
 def item(obj: object, key: object) -> Any:
     """`obj[key]` of a builtin container, or of a class derived from one, without its `__getitem__`; else `MISSING`."""
+    if type(obj) is Described:
+        return next((value for step, value in obj.parts if step.key in (key, None)), MISSING)
     if is_a(obj, dict):
         if type(key) not in (str, int, bool, type(None)):
             return MISSING
@@ -198,16 +239,22 @@ def _is_container_module(obj: object) -> bool:
 
 def is_module(obj: object) -> bool:
     """Whether an object is an `nn.Module`. False where torch is not loaded."""
+    if type(obj) is Described:
+        return obj.role == "module"
     return _torch("torch.nn", "Module") in mro(obj)
 
 
 def is_optimizer(obj: object) -> bool:
     """Whether an object is an `Optimizer`."""
+    if type(obj) is Described:
+        return obj.role == "optimizer"
     return _torch("torch.optim", "Optimizer") in mro(obj)
 
 
 def is_tensor(obj: object) -> bool:
     """Whether an object is a tensor, of any class."""
+    if type(obj) is Described:
+        return obj.role == "tensor"
     return _torch("torch", "Tensor") in mro(obj)
 
 
@@ -217,6 +264,9 @@ def _torch(module: str, name: str) -> object:
 
 def children(obj: object) -> Iterator[tuple[Step, Any]]:
     """The parts of one object, each with the step that leads to it."""
+    if type(obj) is Described:
+        yield from obj.parts
+        return
     if is_tensor(obj) or is_a_opaque(obj):
         return
     if is_a(obj, dict):

@@ -51,7 +51,7 @@ class Link:
     @property
     def name(self) -> str:
         """The name of the owner's class."""
-        return type(self.owner).__name__
+        return tree.class_name(self.owner)
 
 
 class Case:

@@ -92,7 +92,7 @@ class Diagnosis:
 
     Attributes:
         error: The exception's type and the first line of its text.
-        site: The user's line that failed.
+        site: The user's line that failed, or None where a log does not tell.
         op: The op: "aten::add.Tensor"; None where it is not known.
         culprit: The one that did not get moved, or None where it cannot be told.
         operands: What took part.
@@ -103,7 +103,7 @@ class Diagnosis:
     """
 
     error: str
-    site: Site
+    site: Site | None
     op: str | None
     culprit: Culprit | None
     operands: tuple[Operand, ...]

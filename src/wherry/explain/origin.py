@@ -290,6 +290,8 @@ def of_path(
 
 def class_sources(obj: object) -> list[tuple[Source, ast.ClassDef]]:
     """The definitions of the classes of an object that are the user's own."""
+    if type(obj) is tree.Described:
+        return [] if obj.definition is None else [obj.definition]
     is_users = callsite.judge()
     found = []
     for cls in tree.mro(obj):

@@ -13,9 +13,10 @@ from wherry import tree
 from wherry.explain import causes
 from wherry.explain.case import Case
 from wherry.explain.diagnosis import Culprit, Diagnosis, Excerpt, Operand
+from wherry.explain.message import Message
 from wherry.explain.origin import Origin, trace
 from wherry.explain.scene import Scene, examine
-from wherry.explain.source import Source
+from wherry.explain.source import Site, Source
 from wherry.explain.suspects import Stray, siblings_of, suspect
 from wherry.explain.tensors import facts_of, is_operand
 
@@ -56,19 +57,33 @@ def explain_exception(exc: BaseException) -> Diagnosis | None:
 
 
 def _explain(exc: BaseException) -> Diagnosis | None:
+    text = _text(exc)
+    if "raceback (most recent call last)" in text or "from user code:" in text:
+        # A worker, another process or a compiler sent its own traceback home as text: that is where it happened.
+        from wherry.explain.log import explain_log
+
+        return explain_log(text)
     scene = examine(exc)
-    if scene is None:
-        return None
+    return None if scene is None else conclude(scene, f"{type(exc).__name__}: {_first_line(text)}")
+
+
+def conclude(scene: Scene, error: str) -> Diagnosis:
+    """From a scene to its diagnosis.
+
+    Args:
+        scene: What is known.
+        error: The exception's type and the first line of its text.
+    """
     stray = suspect(scene)
     if stray is None:
-        return _without_culprit(scene)
+        here = scene.here
+        return without_culprit(scene.message, error, here.site, here.source.line(here.line), _operands(scene), scene.op)
     origin = trace(stray, scene)
     case = Case(scene, stray, origin)
     cause, advice = causes.of(case)
-    site = scene.here.site
     return Diagnosis(
-        error=f"{type(exc).__name__}: {_first_line(exc)}",
-        site=site,
+        error=error,
+        site=scene.here.site,
         op=scene.op,
         culprit=Culprit(
             name=stray.name,
@@ -89,26 +104,40 @@ def _explain(exc: BaseException) -> Diagnosis | None:
     )
 
 
-def _without_culprit(scene: Scene) -> Diagnosis:
-    read = scene.message
-    devices = " and ".join(read.devices) or "more than one device"
+def without_culprit(
+    read: Message,
+    error: str,
+    site: Site | None,
+    line: str = "",
+    operands: tuple[Operand, ...] = (),
+    op: str | None = None,
+) -> Diagnosis:
+    """What can be said where it cannot be told which tensor is at fault."""
+    devices = " and ".join(read.devices)
+    together = f"this line brings together {devices}" if devices else "this line brings two devices together"
+    what = f"The argument {read.argument} is on {read.found}: {together}" if read.argument and read.found else together
+    sentence = what[0].upper() + what[1:]
     return Diagnosis(
-        error=f"{type(scene.error).__name__}: {_first_line(scene.error)}",
-        site=scene.here.site,
-        op=scene.op,
+        error=error,
+        site=site,
+        op=op or read.op,
         culprit=None,
-        operands=_operands(scene),
-        why=f"{read.complaint.value.capitalize()}: this line brings together {devices}, and which tensor is at fault cannot be told from here.",
+        operands=operands,
+        why=f"{sentence}; which tensor was left behind cannot be told from here.",
         fix="Print x.device for each tensor of this line, and move the one that differs.",
-        failed=_failed(scene, None),
+        failed=None if site is None or not line.strip() else Excerpt(site, line),
     )
 
 
-def _first_line(exc: BaseException) -> str:
+def _text(exc: BaseException) -> str:
     try:
-        return BaseException.__str__(exc).strip().split("\n", 1)[0]
+        return BaseException.__str__(exc)
     except Exception:  # noqa: BLE001 - an argument's own __str__
         return ""
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]
 
 
 def _operands(scene: Scene) -> tuple[Operand, ...]:

@@ -99,10 +99,15 @@ def examine(exc: BaseException) -> Scene | None:
     if not users:
         return None
     scene = Scene(exc, read, users, inner, op=read.op, deadline=time.monotonic() + _SECONDS)
+    complete(scene)
+    return scene
+
+
+def complete(scene: Scene) -> None:
+    """Find the operands of a scene, and their names."""
     scene.operands = list(_distinct(_participants(scene)))
     for operand in scene.operands[:40]:
         name(operand, scene)
-    return scene
 
 
 def _text(exc: BaseException) -> str:

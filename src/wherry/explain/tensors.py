@@ -46,6 +46,8 @@ class Facts:
 
 def is_generator(obj: object) -> bool:
     """Whether an object is a `torch.Generator`, real or virtual."""
+    if type(obj) is tree.Described:
+        return obj.role == "generator"
     return any(cls.__name__ == "Generator" and cls.__module__ in ("torch", "torch._C") for cls in tree.mro(obj))
 
 
@@ -56,6 +58,8 @@ def is_operand(obj: object) -> bool:
 
 def facts_of(obj: Any) -> Facts:
     """What is known of a tensor or a generator."""
+    if type(obj) is tree.Described:
+        return Facts(obj.device, None, None, 1, id(obj), obj.is_parameter, False, None)
     if is_generator(obj):
         return _generator(obj)
     import torch
