@@ -303,6 +303,12 @@ def is_batched_gradient(tensor: torch.Tensor) -> bool:
     return _C._functorch.is_legacy_batchedtensor(tensor)
 
 
+def autograd_node() -> str | None:
+    """The name of the node whose backward this thread is running (`_current_autograd_node`, 2.6; test_modes)."""
+    node = _C._current_autograd_node()
+    return None if node is None else node.name()
+
+
 def overload_named(name: str) -> OpOverload:
     """An aten overload by its name: "softmax.int", "exp"."""
     packet, _, overload = name.partition(".")

@@ -18,6 +18,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import CodeType
 
     import torch
@@ -37,9 +38,22 @@ class Place:
         allocations: how many storages were ever made here.
         limit: the most bytes there may be, or None.
         ceiling: the smaller of peak and limit; whoever adds bytes beyond it calls `rise`.
+        lacks: the dtypes that no tensor here can have, each with the class and the text of what making one raises.
     """
 
-    __slots__ = ("_limit", "allocated", "allocations", "ceiling", "device", "index", "name", "peak", "pinned", "type")
+    __slots__ = (
+        "_limit",
+        "allocated",
+        "allocations",
+        "ceiling",
+        "device",
+        "index",
+        "lacks",
+        "name",
+        "peak",
+        "pinned",
+        "type",
+    )
 
     def __init__(self, device: torch.device, *, pinned: bool = False) -> None:
         self.device = device
@@ -51,6 +65,7 @@ class Place:
         self.allocations = 0
         self.peak = 0
         self.ceiling = 0
+        self.lacks: Mapping[torch.dtype, tuple[type[Exception], str]] = {}
         self._limit: int | None = None
 
     def __repr__(self) -> str:

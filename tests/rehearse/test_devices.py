@@ -86,7 +86,7 @@ BACK: dict[str, Callable[[Tensor], Tensor]] = {
     "to text": lambda x: x.to("cpu"),
     "to torch.device": lambda x: x.to(torch.device("cpu")),
     "to with an index": lambda x: x.to("cpu:0"),
-    "to and dtype": lambda x: x.to("cpu", torch.float64),
+    "to and dtype": lambda x: x.to("cpu", torch.float16),
     "other": lambda x: x.to(torch.zeros(1)),
     "type_as": lambda x: x.type_as(torch.zeros(1)),
     "type": lambda x: x.type(torch.FloatTensor),

@@ -16,7 +16,15 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode_stack,
 )
 
-from wherry.dispatch import DispatchMode, FakeTensorMode, higher_order_kernel, pop_mode, push_mode, runner
+from wherry.dispatch import (
+    DispatchMode,
+    FakeTensorMode,
+    autograd_node,
+    higher_order_kernel,
+    pop_mode,
+    push_mode,
+    runner,
+)
 
 
 class Recording(TorchDispatchMode):
@@ -389,3 +397,18 @@ def test_higher_order_operator_gives_its_eager_kernel_away() -> None:
     from torch._higher_order_ops.flex_attention import flex_attention
 
     assert callable(higher_order_kernel(flex_attention))
+
+
+def test_node_tells_its_name_to_the_ops_of_its_backward() -> None:
+    names: list[str | None] = []
+
+    class Asking(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(autograd_node())
+            return func(*args, **(kwargs or {}))
+
+    with Asking():
+        torch.renorm(torch.ones(2, 2, requires_grad=True), 2, 0, 1.0).sum().backward()
+
+    assert "RenormBackward0" in names
+    assert names[0] is None

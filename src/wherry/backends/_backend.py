@@ -84,6 +84,9 @@ class Wording:
         out_of_memory: exception type name ("OutOfMemoryError" is torch's) and text, a format string of these fields:
             `tried_nbytes` and `index`, whole numbers; `tried`, `total`, `free`, `allocated`, `reserved`, `other` (allocated
             by others) and `limit` (the most one process may have), which are sizes as torch prints them ("2.00 GiB").
+        no_dtype: what a tensor of a dtype raises where one is made on the device (exception type name, text), by the dtypes
+            for which it does. Others that `Capabilities.dtypes` leaves out can be held as bytes.
+        no_cast: what its kernels raise for a cast from or to a dtype that they do not know.
     """
 
     check_prefix: str | None
@@ -92,6 +95,8 @@ class Wording:
     absent_to: tuple[str, str] | None = None
     absent_alloc: tuple[str, str] | None = None
     out_of_memory: tuple[str, str] = ("OutOfMemoryError", "")
+    no_dtype: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    no_cast: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,9 @@ class VirtualDevice:
     highest_priority: int = 0  # of a stream; 0 is the lowest
     # Ops with kernels for dtypes that the CPU has none for: "histc" -> {"int64", ...}.
     beyond_cpu: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    # Ops whose result has another dtype than on the CPU, which computes in one that the device lacks: by the dtype of their
+    # last tensor. "bincount" -> {"int64": "int32", ...}
+    narrower: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     # Ops ("histc", or one overload "median.dim") whose kernels refuse under torch.use_deterministic_algorithms(True) where
     # the CPU's do not, and the name that their text gives.
     nondeterministic: Mapping[str, str] = field(default_factory=dict[str, str])

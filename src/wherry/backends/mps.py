@@ -7,6 +7,7 @@ Sources         torch/mps/__init__.py, torch/backends/mps/__init__.py and the st
 from __future__ import annotations
 
 from wherry.backends._backend import (
+    FLOAT8,
     FLOATS,
     INTEGERS,
     AllocatorSizes,
@@ -34,6 +35,25 @@ _PROFILES = {
 }
 
 
+# aten/src/ATen/mps/EmptyTensor.cpp, `empty_mps`, which every allocation goes through; complex128 as well since 2.12
+# (https://github.com/pytorch/pytorch/pull/176985).
+_NO_FLOAT64 = (
+    "TypeError",
+    "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64. Please use float32 instead.",
+)
+# aten/src/ATen/native/mps/OperationUtils.mm, `getMPSDataType`, by the names that c10 gives to dtypes. Copy.mm asks it for both
+# sides of a copy that casts on the device, which one to the host does and one from the host does not (torch 2.6 to 2.13).
+_NO_CAST = {
+    "float64": (
+        "TypeError",
+        "Cannot convert a float64 Tensor to MPS as the MPS framework doesn't support float64. Please use float32 instead.",
+    )
+} | {
+    name: ("TypeError", f"Trying to convert {printed} to the MPS backend but it does not have support for that dtype.")
+    for name, printed in {"complex128": "ComplexDouble", **{name: name.capitalize() for name in FLOAT8}}.items()
+}
+
+
 class Mps(Backend):
     name = device_type = "mps"
     title = "Apple MPS"
@@ -41,7 +61,7 @@ class Mps(Backend):
     aliases = ("apple", "metal", "mac")
     priority = 30
     capabilities = Capabilities(
-        # No float64 and no complex128: allocation raises TypeError. No float8: getMPSDataType refuses it.
+        # No float64 and no complex128: allocation raises TypeError. No float8: bytes of it can be there, casts are refused.
         dtypes=FLOATS | INTEGERS | {"complex32", "complex64"},
         streams=False,  # there is one
         timed_events=True,
@@ -80,6 +100,8 @@ class Mps(Backend):
                 "for memory allocations (may cause system failure)."
             ),
         ),
+        no_dtype={"float64": _NO_FLOAT64, "complex128": _NO_FLOAT64},
+        no_cast=_NO_CAST,
     )
     # What torch.mps.recommended_max_memory() says on a Mac with 24 GiB (17.76 GiB), a size the M4 Pro starts at:
     # https://github.com/pytorch/pytorch/pull/189215 and https://github.com/sgl-project/sglang/pull/29949
@@ -96,6 +118,8 @@ class Mps(Backend):
         profiles=_PROFILES,
         # aten/src/ATen/mps/MPSAllocator.h (torch 2.13): heaps in the place of segments.
         allocator=AllocatorSizes(small_segment=8 * MIB, large_segment=32 * MIB),
+        # aten/src/ATen/native/mps/operations/SummaryOps.mm: the dtype of the weights, which are cast where it is not among three.
+        narrower={"bincount": {**dict.fromkeys(INTEGERS | {"bfloat16"}, "int32"), "float16": "float16"}},
     )
     quirks = (
         Quirk(
@@ -113,6 +137,12 @@ class Mps(Backend):
             what="free memory is what this process has left of the recommended working set; others' use is not seen",
             since="2.5",
             source="https://github.com/pytorch/pytorch/pull/128289",
+        ),
+        Quirk(
+            what="float64 and complex128 are refused where a tensor is made, float8 where it is cast; `x.to('cpu', "
+            "torch.float64)` casts before it moves, and fails where `x.cpu().double()` does not",
+            since="1.12",
+            source="https://github.com/pytorch/pytorch/issues/176981",
         ),
         Quirk(
             what="tensors cannot be shared with another process, so DataLoader workers must return CPU tensors",

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from wherry.dispatch import DispatchMode, HigherOrderOperator, OpOverload, run_kernel, runner, signature
-from wherry.rehearse import laws, special
+from wherry.rehearse import dtypes, laws, special
 from wherry.rehearse.kernels import refusing
 from wherry.rehearse.records import (
     FLOATING,
@@ -136,6 +136,8 @@ class Mode(DispatchMode):
                     mark_all(out, here)
                     return out
                 if storage._wherry_record is UNMARKED:
+                    if here.lacks and out.dtype in here.lacks:
+                        return dtypes.fit(self.session, func, args, out, here)
                     mark(storage, here)
             else:
                 mark_all(out, here)
@@ -173,6 +175,8 @@ class Mode(DispatchMode):
         """Run an op whose place is known."""
         out = (_plans.get(id(func)) or _plan(func)).run(*args, **kwargs)
         self.ambient = here
+        if here.lacks:
+            return dtypes.fit(self.session, func, (*args, *kwargs.values()), out, here)
         mark_all(out, here)
         return out
 
@@ -191,7 +195,8 @@ class Mode(DispatchMode):
     def settle(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         """Let floating operands come to reside with the first resident one they meet.
 
-        A 0-dim tensor of the host says nothing: it may meet any device. Pinned memory counts as the host.
+        A 0-dim tensor of the host says nothing: it may meet any device. Pinned memory counts as the host. A helper of a
+        dtype that the device lacks goes on floating.
         """
         if not any(operand.place is FLOATING for operand in operands):
             return tuple(o._replace(place=HOST) if o.place is PINNED else o for o in operands)
@@ -210,7 +215,7 @@ class Mode(DispatchMode):
         if anchor is None:
             return tuple(o._replace(place=FLOATING) for o in operands)
         for operand in operands:
-            if operand.place is FLOATING:
+            if operand.place is FLOATING and operand.tensor.dtype not in anchor.lacks:
                 move_record(operand.tensor, anchor)
         return tuple(
             o._replace(place=anchor if o.place is FLOATING else HOST if o.place is PINNED else o.place)

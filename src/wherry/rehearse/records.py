@@ -33,6 +33,17 @@ def _unlimited(place: Place, nbytes: int) -> None:
 over_limit: Callable[[Place, int], None] = _unlimited
 """Called when a place holds more than its limit, with the bytes that were too many; `accounting` sets it."""
 
+
+def refuse(place: Place, dtype: torch.dtype) -> None:
+    """Raise what the device of a place raises where a tensor of a dtype is made that it does not have.
+
+    The hot path asks `place.lacks` itself. A floating helper is not asked: it may be one that the device would not make.
+    """
+    if dtype in place.lacks:
+        kind, text = place.lacks[dtype]
+        raise kind(text)
+
+
 _get_frame = sys._getframe
 _is_library = callsite.library.get
 
@@ -84,6 +95,8 @@ def mark_list(out: Sequence[Tensor], place: Place) -> None:
             mark_all(item, place)
             continue
         if storage._wherry_record is UNMARKED and not item.is_meta:  # type: ignore[attr-defined]
+            if where.lacks:
+                refuse(where, item.dtype)
             if line is None:
                 line = origin()
             write(storage, where, *line)
@@ -200,6 +213,8 @@ def mark_all(out: Any, place: Place) -> None:
                 out.__dict__["_wherry_place"] = place
             return
         if storage._wherry_record is UNMARKED and not out.is_meta:  # type: ignore[attr-defined]
+            if place.lacks:
+                refuse(place, out.dtype)
             mark(storage, place)
     elif isinstance(out, list | tuple):
         mark_list(out, place)
@@ -220,6 +235,7 @@ def move_record(tensor: Tensor, place: Place) -> None:
 def move_all(out: Any, place: Place) -> None:
     """What was built on the host was really built at `place`: rewrite every record, keeping the line that made it."""
     if isinstance(out, Tensor):
+        refuse(place, out.dtype)
         move_record(out, place)
     elif isinstance(out, list | tuple):
         for item in out:

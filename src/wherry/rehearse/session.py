@@ -20,7 +20,7 @@ import torch
 from wherry import backends, units
 from wherry.backends._backend import Backend, Profile
 from wherry.errors import BadCount, BadSize, CannotRehearse, UnknownDevice, UnknownProfile
-from wherry.rehearse import accounting, randomness
+from wherry.rehearse import accounting, dtypes, randomness
 from wherry.rehearse.absence import absent, invalid_ordinal
 from wherry.rehearse.limited import LimitedMode
 from wherry.rehearse.mode import Mode
@@ -67,6 +67,8 @@ class Rehearsal(contextlib.ContextDecorator):
         self.memory = memory
         self.profile = Profile("CPU", 0) if backend.virtual is None else backend.virtual.profile(profile)
         self.index = index
+        self.narrow = bool(backend.wording.no_dtype or backend.wording.no_cast)
+        """Whether its devices refuse tensors for their dtype."""
         self.h2d_nbytes = self.d2h_nbytes = self.d2d_nbytes = 0
         self.asks_who_listens = False
         """Whether a graph may hold a node that must not notice a mode (`impersonate.unobserved.quietly`)."""
@@ -120,6 +122,7 @@ class Rehearsal(contextlib.ContextDecorator):
 
     @contextlib.contextmanager
     def _limits(self) -> Iterator[None]:
+        dtypes.equip(self)
         before = accounting.begin(self)
         try:
             yield

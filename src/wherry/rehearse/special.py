@@ -21,7 +21,7 @@ from wherry.dispatch import (
     signature,
 )
 from wherry.errors import CannotRehearse
-from wherry.rehearse import exceptions, laws
+from wherry.rehearse import dtypes, exceptions, laws
 from wherry.rehearse.absence import is_foreign, refuse_to_start
 from wherry.rehearse.accounting import reserve
 from wherry.rehearse.randomness import drawing_at
@@ -104,6 +104,11 @@ def with_device(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dic
             args = (*args[:position], CPU, *args[position + 1 :])
         else:
             kwargs["device"] = CPU
+    if mode.session.narrow:
+        dtype = dtypes.asked(args, kwargs)
+        dtypes.check_new(mode.session, sig.name, dtype, place)
+        if sig.name == "aten::_to_copy" and origin is not None and dtype is not None:
+            dtypes.check_cast(mode.session, args[0], origin, dtype)
     if place.index is not None:
         reserve(place, func, args, kwargs)
     out = drawing_at(place, sig, func._op, args, kwargs) if sig.random else func._op(*args, **kwargs)
@@ -169,6 +174,8 @@ def copy_(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str,
     """`dst.copy_(src)` joins any two places, and is how bytes move without a new storage."""
     dst, src = args[0], args[1]
     mode.settle(tuple(operands_of(func, args, kwargs)))
+    if mode.session.narrow and isinstance(dst, torch.Tensor) and isinstance(src, torch.Tensor):
+        dtypes.check_cast(mode.session, src, residence(src), dst.dtype)
     out = func._op(*args, **kwargs)
     if isinstance(dst, torch.Tensor) and isinstance(src, torch.Tensor):
         there, here = residence(src), residence(dst)

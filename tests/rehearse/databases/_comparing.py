@@ -1,7 +1,7 @@
 """Samples of PyTorch's own databases, made on a rehearsed device, with copies on the plain CPU, and how results compare.
 
 The reference runs on plain CPU copies of a device's arguments, which share storages where the arguments do. Results
-agree bit for bit and reside on the device.
+agree bit for bit and reside on the device. Where the CPU's has a dtype that the device lacks, the device refuses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from wherry.rehearse import rehearse
+from wherry.rehearse import Rehearsal, rehearse
 
 DEVICES = ("cuda", "mps", "xpu")  # rocm speaks as cuda does, down to the device type
 
@@ -151,6 +151,13 @@ def without_nan_payload(tensor: Tensor) -> Tensor:
     )
 
 
+def expected(wanted: Any, sample: Sample, rehearsal: Rehearsal) -> Any:
+    """What a device gives where the CPU gives `wanted`: a refusal, if there is a tensor in it that the device cannot hold."""
+    lacks = {dtype for place in rehearsal.places for dtype in place.lacks}
+    here = sample.is_placed() and not sample.asks_for("cpu")
+    return TypeError if here and lacks.intersection(t.dtype for t in tensors(wanted)) else wanted
+
+
 class Reference:
     """What a function gives on plain CPU copies of samples."""
 
@@ -187,6 +194,7 @@ def disagreements(
     """
     wanted_of = (reference or Reference(function, samples)).outcomes
     with rehearse(device) as rehearsal:
+        wanted_of = [expected(wanted, sample, rehearsal) for wanted, sample in zip(wanted_of, samples, strict=True)]
         got_of = [outcome(function, sample, device) for sample in samples]
         elsewhere_of = [{str(t.device) for t in tensors(got)} - {rehearsal.device} for got in got_of]
     for number, (sample, wanted, got, elsewhere) in enumerate(

@@ -140,6 +140,33 @@ def test_entry_agrees_with_the_cpu_and_stays_on_the_device(name: str, dtype: tor
     assert found == []
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_no_entry_runs_on_mps_in_a_dtype_that_it_lacks(dtype: torch.dtype) -> None:
+    """PyTorch's own tests expect as much of every entry (torch/testing/_internal/common_mps.py, `mps_ops_modifier`)."""
+
+    def tried(name: str) -> Any:
+        torch.manual_seed(0)
+        sample = next(iter(ENTRIES[name].sample_inputs("mps", dtype)))
+        return spoken(name)(sample.input, *sample.args, **sample.kwargs)
+
+    names = [name for name, op in ENTRIES.items() if op.supports_dtype(dtype, "cpu")]
+    with rehearse("mps"):
+        found = {name: outcome(tried, Sample((name,), {}), "mps") for name in names}
+
+    assert len(found) > 350
+    assert {name: got for name, got in found.items() if got is not TypeError} == {}
+
+
+@pytest.mark.parametrize("name", ["float_power", "double", "cdouble"])
+def test_entry_whose_result_is_wide_is_refused_on_mps_alone(name: str) -> None:
+    for device in DEVICES:
+        sample = made_on(device, name)[-1]
+        with rehearse(device):
+            got = outcome(spoken(name), sample, device)
+
+        assert (got is TypeError) is (device == "mps")
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", NOT_REPRODUCIBLE)
 def test_driver_that_is_reproducible_agrees(name: str, device: str) -> None:

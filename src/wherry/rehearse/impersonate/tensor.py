@@ -22,7 +22,18 @@ from wherry.dispatch import without_functions, without_modes
 from wherry.rehearse.absence import absent, is_foreign, refuse_to_start
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.mode import Mode
-from wherry.rehearse.records import FLOATING, HOST, PINNED, haven, mark_all, move_record, residence, storage_of, write
+from wherry.rehearse.records import (
+    FLOATING,
+    HOST,
+    PINNED,
+    haven,
+    mark_all,
+    move_record,
+    refuse,
+    residence,
+    storage_of,
+    write,
+)
 from wherry.rehearse.surface import thread
 from wherry.rehearse.wording import not_convertible_to_numpy, type_name, without_kernel
 from wherry.storage import Place
@@ -77,6 +88,7 @@ def _write_place(tensor: Tensor, place: Place) -> None:
         return
     record = storage._wherry_record  # type: ignore[attr-defined]
     if record[0] is not place:
+        refuse(place, tensor.dtype)
         write(storage, place, record[1], record[2])
 
 
