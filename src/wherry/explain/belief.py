@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from wherry.explain.case import FACTORIES, LEGACY, MOVES
+from wherry.explain.idioms import FACTORIES, LEGACY, MOVES
 from wherry.explain.source import Assignment, Function, Source
 from wherry.tree import MISSING, Described, Kind, Step
 

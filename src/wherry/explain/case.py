@@ -13,24 +13,15 @@ from functools import cached_property
 from typing import Any
 
 from wherry import tree
-from wherry.explain.frames import Frame, moves
+from wherry.explain.frames import Frame
+from wherry.explain.idioms import MOVES, atom, factory_in, moves, receiver_of
 from wherry.explain.message import Complaint
 from wherry.explain.origin import Origin, class_sources, origin_of_value
 from wherry.explain.scene import Scene
-from wherry.explain.source import Function, Site, Source
-from wherry.explain.suspects import Stray, shortened
+from wherry.explain.source import Function, Site, Source, shortened
+from wherry.explain.suspects import Stray
 from wherry.explain.tensors import facts_of, is_operand
 from wherry.tree import MISSING, Found, Kind, Step
-
-FACTORIES = frozenset(
-    """zeros ones empty full rand randn randint randperm arange linspace logspace eye tensor as_tensor from_numpy
-    tril_indices triu_indices hann_window hamming_window bartlett_window blackman_window kaiser_window complex normal
-    scalar_tensor sparse_coo_tensor empty_strided""".split()
-)
-LEGACY = frozenset(
-    "Tensor FloatTensor LongTensor DoubleTensor HalfTensor IntTensor BoolTensor ByteTensor ShortTensor".split()
-)
-MOVES = ("to", "cuda", "xpu", "mps", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +250,7 @@ class Case:
                     continue
                 origin = origin_of_value(found.value, self.scene)
                 if origin is not None and moves(origin.node):
-                    return Mover(_receiver_of(origin.node, origin.source), origin.site)
+                    return Mover(receiver_of(origin.node, origin.source), origin.site)
         return None
 
     def _written_mover(self) -> Mover | None:
@@ -275,7 +266,7 @@ class Case:
                     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
                     moved = frame.value(target) if isinstance(target, ast.Name | ast.Attribute) else MISSING
                 if moved is not MISSING and tree.is_module(moved):
-                    return Mover(_receiver_of(call, frame.source), Site(frame.file, call.lineno, frame.code.co_name))
+                    return Mover(receiver_of(call, frame.source), Site(frame.file, call.lineno, frame.code.co_name))
         for link in self.links:
             if not tree.is_module(link.owner):
                 continue
@@ -380,74 +371,3 @@ def _is_device(value: Any, names: set[str]) -> bool:
     if type(value).__module__ in ("torch", "torch._C") or type(value).__name__ == "device":
         return type(value).__name__ == "device" and str(value) in names
     return False
-
-
-def _receiver_of(node: ast.AST | None, source: Source) -> str:
-    """A moving call as a sentence can use it: `net.to(DEVICE)`, also for `net = Net().to(DEVICE)`."""
-    assert isinstance(node, ast.Call)
-    assert isinstance(node.func, ast.Attribute)
-    call = f".{node.func.attr}({', '.join(source.text(a) for a in (*node.args, *node.keywords))})"
-    parent = source.parent(node)
-    while isinstance(parent, ast.Call | ast.Attribute):
-        parent = source.parent(parent)
-    if not isinstance(node.func.value, ast.Name | ast.Attribute):
-        if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name | ast.Attribute):
-            return source.text(parent.targets[0]) + call
-        short = shortened(source.text(node.func.value))
-        return (short if len(short) <= 30 else f"{source.text(node.func.value)[:24]}...") + call
-    return source.text(node.func.value) + call
-
-
-def atom(text: str) -> str:
-    """An expression that a method can be called on: in parentheses where it needs them."""
-    try:
-        node = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError):
-        return text
-    return (
-        text
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call | ast.List | ast.Tuple)
-        else f"({text})"
-    )
-
-
-def is_factory(node: ast.AST) -> bool:
-    """Whether a call makes a tensor out of nothing, on the device it is told."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return False
-    base = node.func.value
-    return isinstance(base, ast.Name) and base.id in ("torch", "th", "T") and node.func.attr in FACTORIES | LEGACY
-
-
-def has_device(node: ast.Call) -> bool:
-    return any(keyword.arg in ("device", None) for keyword in node.keywords)
-
-
-def factory_in(node: ast.AST) -> ast.Call | None:
-    """The torch factory without `device=` that an expression starts from."""
-    if isinstance(node, ast.Call):
-        if is_factory(node):
-            return None if has_device(node) else node
-        if isinstance(node.func, ast.Attribute):
-            if node.func.attr in MOVES:
-                return None
-            inner = factory_in(node.func.value)
-            if inner is not None:
-                return inner
-        for argument in node.args:
-            inner = factory_in(argument)
-            if inner is not None:
-                return inner
-        return None
-    if isinstance(node, ast.BinOp):
-        return factory_in(node.left) or factory_in(node.right)
-    if isinstance(node, ast.UnaryOp):
-        return factory_in(node.operand)
-    if isinstance(node, ast.Subscript | ast.Attribute | ast.Starred):
-        return factory_in(node.value)
-    if isinstance(node, ast.List | ast.Tuple | ast.ListComp | ast.Dict):
-        for child in ast.iter_child_nodes(node):
-            inner = factory_in(child)
-            if inner is not None:
-                return inner
-    return None

@@ -223,8 +223,3 @@ def position_of(code: types.CodeType, instruction: int) -> tuple[int | None, int
     if positions is None or instruction < 0:
         return None
     return next(islice(positions(), instruction // 2, None), None)
-
-
-def moves(node: ast.AST | None) -> bool:
-    """Whether an expression is a call that moves: `x.to(device)`, `x.cuda()`."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MOVES[:6]

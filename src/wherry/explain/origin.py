@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from wherry import callsite, tree
-from wherry.explain.frames import Frame, moves
+from wherry.explain.frames import Frame
+from wherry.explain.idioms import is_factory, moves
 from wherry.explain.scene import Scene, first
 from wherry.explain.source import Assignment, Function, Site, Source, source_of
 from wherry.explain.suspects import Stray, from_leaves, making_of
@@ -91,7 +92,7 @@ def _rebound(origin: Origin, node: ast.AST, stray: Stray) -> Origin:
     statement: ast.AST | None = node
     while statement is not None and not isinstance(statement, ast.stmt):
         statement = origin.source.parent(statement)
-    if not isinstance(statement, ast.Assign):
+    if not isinstance(statement, ast.Assign) or is_factory(node):
         return origin
     names = {target.id for target in statement.targets if isinstance(target, ast.Name)}
     used = [part.id for part in ast.walk(node) if isinstance(part, ast.Name) and part.id in names]

@@ -321,3 +321,9 @@ def source_of(file: str, module_globals: dict[str, object] | None = None) -> Sou
     except Exception:  # noqa: BLE001 - a loader, an encoding, a disk: whatever it is, there is no source
         lines = []
     return _parsed(file, tuple(lines))
+
+
+def shortened(text: str) -> str:
+    """An expression short enough to be a name."""
+    text = " ".join(text.split())
+    return text if len(text) <= 100 else text[:97] + "..."

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from wherry import tree
-from wherry.explain.frames import Frame, moves, position_of
+from wherry.explain.frames import Frame, position_of
+from wherry.explain.idioms import moves
 from wherry.explain.message import Complaint
 from wherry.explain.scene import Operand, Scene, first, inside_library
-from wherry.explain.source import Site, source_of
+from wherry.explain.source import Site, shortened, source_of
 from wherry.explain.tensors import Facts, facts_of, is_generator, is_operand
 from wherry.tree import MISSING, Found, Kind
 
@@ -244,12 +245,6 @@ def from_leaves(node: ast.AST, frame: Frame, found: str | None, expected: str | 
         text = frame.source.text(part)
         return Stray(text, facts.device, expected, frame, value, facts, Found(value, text, (), ()), part)
     return None
-
-
-def shortened(text: str) -> str:
-    """An expression short enough to be a name."""
-    text = " ".join(text.split())
-    return text if len(text) <= 100 else text[:97] + "..."
 
 
 def _by_elimination(

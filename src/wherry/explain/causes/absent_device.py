@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ast
 
-from wherry.explain.case import Case, factory_in
+from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
-from wherry.explain.frames import moves
+from wherry.explain.idioms import factory_in, moves
 from wherry.explain.message import Complaint
 
 

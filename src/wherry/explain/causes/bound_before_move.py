@@ -11,7 +11,7 @@ import ast
 
 from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
-from wherry.explain.frames import moves
+from wherry.explain.idioms import moves
 
 
 def recognise(case: Case) -> Advice | None:

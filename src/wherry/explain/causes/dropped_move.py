@@ -11,8 +11,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from wherry.explain.case import MOVES, Case
+from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
+from wherry.explain.idioms import MOVES
 from wherry.explain.source import Function, Site, Source
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import ast
 
 from wherry import tree
-from wherry.explain.case import Case, factory_in
+from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
+from wherry.explain.idioms import factory_in
 from wherry.explain.source import Function, Source
 from wherry.tree import MISSING
 
