@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "check": PYTHON - {"callsite"},  # stdlib only: never a tensor
     "run": GROUND | ROOMS,  # puts rooms together
     **dict.fromkeys(EDGES, GROUND | ROOMS | {"run", "__init__"}),
-    "__init__": {"errors", *ROOMS},  # re-exports, lazily
+    "__init__": {"errors", "notebook", *ROOMS},  # re-exports, lazily; %load_ext wherry asks the package
     "__main__": {"cli"},
 }
 

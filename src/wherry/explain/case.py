@@ -312,7 +312,7 @@ class Case:
         names = {wanted, wanted.partition(":")[0]} if not wanted.endswith(tuple("123456789")) else {wanted}
         for frame in self.scene.frames:
             for name, value in [*frame.names.items(), *_globals(frame)]:
-                if _is_device(value, names):
+                if name.isidentifier() and _is_device(value, names):
                     return name
             owner = frame.names.get("self", MISSING)
             if owner is not MISSING:

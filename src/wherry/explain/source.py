@@ -9,12 +9,15 @@ from __future__ import annotations
 import ast
 import linecache
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
 
 _MOST_BYTES = 1_500_000  # beyond that a parse takes too long for a post-mortem (about 40 ms for 100 kB)
+
+_CELL = re.compile(r"<ipython-input-(\d+)-")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -29,7 +32,10 @@ class Site:
 
     @property
     def short(self) -> str:
-        """`train.py:12`, relative to the current folder when that is shorter."""
+        """`train.py:12`, relative to the current folder when that is shorter; `In[3]:1` in a notebook."""
+        cell = _CELL.match(self.file)
+        if cell is not None:
+            return f"In[{cell[1]}]:{self.line}"
         try:
             inside = self.file.startswith(os.getcwd() + os.sep)
             name = os.path.relpath(self.file) if inside else self.file

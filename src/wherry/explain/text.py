@@ -50,7 +50,7 @@ def lines(diagnosis: Diagnosis, width: int = _WIDTH) -> Iterator[Text]:
 
 
 def _title(diagnosis: Diagnosis) -> Text:
-    text = Text("wherry: ", style="dim")
+    text = Text().append("wherry: ", style="dim")
     culprit = diagnosis.culprit
     if culprit is None:
         return text.append(diagnosis.error)
@@ -79,7 +79,7 @@ def _excerpt(excerpt: Excerpt, gutter: int) -> Iterator[Text]:
     code = excerpt.text
     indent = len(code) - len(code.lstrip())
     body = code[indent:].rstrip()
-    bar = Text(f"  {excerpt.site.line:>{gutter + 2}} | ", style="dim")
+    bar = Text().append(f"  {excerpt.site.line:>{gutter + 2}} | ", style="dim")
     line = Text(body)
     marks = sorted(
         (a - indent, min(b, len(code.rstrip())) - indent, word) for a, b, word in excerpt.marks if b > a >= indent
@@ -89,7 +89,7 @@ def _excerpt(excerpt: Excerpt, gutter: int) -> Iterator[Text]:
     yield bar + line
     if not marks:
         return
-    blank = Text(" " * (gutter + 4) + " | ", style="dim")
+    blank = Text().append(" " * (gutter + 4) + " | ", style="dim")
     under, below = "", ""
     for first, last, word in marks:
         start, end = cell_len(body[:first]), cell_len(body[:last])
@@ -106,7 +106,7 @@ def _excerpt(excerpt: Excerpt, gutter: int) -> Iterator[Text]:
 def _paragraph(label: str, sentence: str, width: int, style: str) -> Iterator[Text]:
     wrapped = textwrap.wrap(sentence, width - 7, break_long_words=False, break_on_hyphens=False) or [""]
     for number, part in enumerate(wrapped):
-        yield Text(f"  {label if not number else '':<5}", style="bold").append(part, style=style)
+        yield Text().append(f"  {label if not number else '':<5}", style="bold").append(part, style=style)
 
 
 def _would_fail(siblings: tuple[str, ...]) -> str:

@@ -40,10 +40,10 @@ def _how(case: Case, frame: Frame, root: str) -> str | None:
         if passed or (default is not None and case.making is not None and any(n is case.making for n in [default])):
             return "is a default argument, made once when the function was defined"
         return None
-    if any(link.step.kind in (Kind.CELL, Kind.DEFAULT, Kind.BOUND) for link in case.links):
-        return "is remembered by a function or a functools.partial"
     if kind == "global" and frame.code.co_name != "<module>" and frame.function is not None:
         return "is a global that was made once, when the file was read"
+    if any(link.step.kind in (Kind.CELL, Kind.DEFAULT, Kind.BOUND) for link in case.links):
+        return "is remembered by a function or a functools.partial"
     return None
 
 
