@@ -16,11 +16,12 @@ from wherry import tree
 from wherry.explain.frames import Frame
 from wherry.explain.idioms import MOVES, atom, factory_in, moves, receiver_of
 from wherry.explain.message import Complaint
-from wherry.explain.origin import Origin, class_sources, origin_of_value
+from wherry.explain.origin import Origin, origin_of_value
 from wherry.explain.scene import Scene
 from wherry.explain.source import Function, Site, Source, shortened
 from wherry.explain.suspects import Stray
 from wherry.explain.tensors import facts_of, is_operand
+from wherry.explain.written import class_sources
 from wherry.tree import MISSING, Found, Kind, Step
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.frames import Frame
-from wherry.explain.origin import default_of
+from wherry.explain.written import default_of
 from wherry.tree import Kind
 
 

@@ -13,7 +13,7 @@ import ast
 from wherry import tree
 from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
-from wherry.explain.origin import of_name
+from wherry.explain.written import Origin, Trail, Where
 
 
 def recognise(case: Case) -> Advice | None:
@@ -26,7 +26,7 @@ def recognise(case: Case) -> Advice | None:
     criterion = case.path.root + "".join(step.text for step in case.path.steps[:-1])
     what = case.path.steps[-1].key
     code = f"{criterion} = {criterion}.to({case.device_text})"
-    built = of_name(criterion, module, case.stray.frame, case.scene, 6)
+    built = _built(criterion, case)
     if built is not None and isinstance(built.node, ast.Call):
         code = f"{criterion} = {' '.join(built.source.text(built.node).split())}.to({case.device_text})"
     return Advice(
@@ -34,6 +34,12 @@ def recognise(case: Case) -> Advice | None:
         f"so {case.passed_by} did not move it.",
         f"Move the loss as well, where it is made: {code}",
     )
+
+
+def _built(criterion: str, case: Case) -> Origin | None:
+    """Where the loss was constructed."""
+    trail, at = Trail(case.scene.frames), Where.of(case.stray.frame)
+    return trail.of(ast.parse(criterion, mode="eval").body, at)
 
 
 CAUSE = Cause(

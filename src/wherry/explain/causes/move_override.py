@@ -13,7 +13,7 @@ import ast
 from wherry import tree
 from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
-from wherry.explain.origin import class_sources
+from wherry.explain.written import class_sources
 
 _OVERRIDES = ("cuda", "to", "_apply", "cpu", "mps", "xpu")
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from wherry import tree
 from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
-from wherry.explain.origin import class_sources
 from wherry.explain.source import Assignment, Source
 from wherry.explain.tensors import facts_of
+from wherry.explain.written import class_sources
 from wherry.tree import Kind
 
 
