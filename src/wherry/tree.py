@@ -210,6 +210,8 @@ def item(obj: object, key: object) -> Any:
             if type(have) is type(key) and have == key:
                 return value
         return MISSING
+    if has_class(obj, "collections", "UserDict", "UserList"):
+        return item(instance_dict(obj).get("data"), key)
     for cls in (list, tuple, deque):
         if is_a(obj, cls) and type(key) is int:
             try:
@@ -293,8 +295,10 @@ def children(obj: object) -> Iterator[tuple[Step, Any]]:
     if is_module(obj):
         yield from _of_module(obj)
         return
+    if has_class(obj, "collections", "UserDict", "UserList"):
+        yield from children(instance_dict(obj).get("data"))
     for name, value in list(islice(instance_dict(obj).items(), 5_000)):
-        if type(name) is str:
+        if type(name) is str and not (name == "data" and has_class(obj, "collections", "UserDict", "UserList")):
             yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
     yield from _slots(obj)
 

@@ -250,7 +250,9 @@ class Case:
                 if facts_of(found.value).device != self.stray.expected:
                     continue
                 origin = origin_of_value(found.value, self.scene)
-                if origin is not None and moves(origin.node):
+                if origin is None:
+                    return None  # no rehearsal: nothing was recorded
+                if moves(origin.node):
                     return Mover(receiver_of(origin.node, origin.source), origin.site)
         return None
 

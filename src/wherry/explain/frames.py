@@ -19,7 +19,7 @@ from wherry.explain.source import Function, Site, Source, source_of
 from wherry.tree import MISSING
 
 _MOVES = ("to", "cuda", "cpu", "xpu", "mps", "type", "to_device", "numpy", "item", "tolist")
-_ABOUT = (
+NO_TENSOR = (
     "shape",
     "device",
     "dtype",
@@ -34,6 +34,7 @@ _ABOUT = (
     "names",
 )
 """Attributes and methods whose answer is no tensor."""
+_ASKS = ("len", "int", "float", "str", "range", "isinstance", "type", "id", "repr")
 
 
 class Frame:
@@ -183,17 +184,19 @@ class Frame:
             return
         if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
             return  # a frame of its own
-        if isinstance(node, ast.Attribute) and node.attr in _ABOUT:
+        if isinstance(node, ast.Attribute) and node.attr in NO_TENSOR:
             return
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Attribute):
                 name = node.func.attr
-                if name in _ABOUT or (name in _MOVES and not through_moves):
+                if name in NO_TENSOR or (name in _MOVES and not through_moves):
                     return
                 receiver = self.value(node.func.value)
                 if receiver is MISSING or not isinstance(receiver, types.ModuleType):
                     yield from self.leaves(node.func.value, through_moves=through_moves)
             else:
+                if isinstance(node.func, ast.Name) and node.func.id in _ASKS:
+                    return
                 called = self.value(node.func)
                 if called is not MISSING and isinstance(node.func, ast.expr):
                     yield node.func, called

@@ -19,7 +19,7 @@ class Complaint(enum.Enum):
 
     MISMATCH = "operands on different devices"
     NUMPY = "a device tensor where NumPy needs host memory"
-    LENGTHS = "lengths that must be on the CPU"
+    HOST_ONLY = "an argument that must be on the CPU"
     GENERATOR = "a generator of another device"
     PINNING = "pinning what is on a device"
     DTYPE = "a dtype the device does not have"
@@ -79,8 +79,8 @@ _PATTERNS: tuple[tuple[Complaint, re.Pattern[str]], ...] = tuple(
         (_M, rf"Expected out tensor to have device (?P<others>{_D}), but got (?P<found>{_D}) instead"),
         (_M, rf"device type (?P<others>{_D}) does not match device type of out parameter \((?P<found>{_D})\)"),
         (_M, rf"(?P<argument>scalar) tensor expected to be on (?P<others>{_D}) but is on (?P<found>{_D})"),
-        (_M, rf"Expected (?P<argument>scalars) to be on CPU, got (?P<found>{_D})"),
-        (_M, rf"tensor_indices_or_sections to be on cpu, but it's on (?P<found>{_D})"),
+        (_C.HOST_ONLY, rf"Expected (?P<argument>scalars) to be on CPU, got (?P<found>{_D})"),
+        (_C.HOST_ONLY, rf"(?P<argument>tensor_indices_or_sections) to be on cpu, but it's on (?P<found>{_D})"),
         (_M, rf"Tensor for argument (?:#\d+ )?'?(?P<argument>\w+)'? is on (?:CPU|cpu),? but expected (?:it )?(?:to be )?on (?:GPU|(?P<others>{_D}))"
              r"(?: \(while checking arguments for (?P<op>\w+?)(?:_out_mps_impl)?\))?"),
         (_M, r"Expected (?P<argument>\w+)\.is_mps\(\) to be true"),
@@ -100,13 +100,15 @@ _PATTERNS: tuple[tuple[Complaint, re.Pattern[str]], ...] = tuple(
         (_M, rf"Tensor on device (?P<found>{_D}) is not on the expected device (?P<others>{_D})"),
         (_M, rf"values for attribute 'device' do not match: (?P<others>{_D}) != (?P<found>{_D})"),
         (_M, rf"set the storage of a tensor on device \"(?P<others>{_D})\" to a storage on different device \"(?P<found>{_D})\""),
+        (_C.GRADIENT, rf"Function (?P<op>\w+)Backward returned an invalid gradient .* expected device (?P<others>{_D}) but got "
+             rf"(?P<found>{_D})"),
         (_C.GRADIENT, rf"(?:expected device|located on device with type) '?(?P<others>{_D})'? but got '?(?P<found>{_D})'?"),
         (_C.GRADIENT, rf"assign a gradient with device type '(?P<found>{_D})' to a tensor with device type '(?P<others>{_D})'"),
         (_C.GRADIENT, r"assign a gradient located on device with index"),
         (_C.GRADIENT, r"has changed the type of value \(was (?P<others_type>[\w.]+) got (?P<found_type>[\w.]+)\)"),
         (_C.NUMPY, rf"can't convert (?P<found>{_D}) device type tensor to numpy"),
         (_C.NUMPY, r"Can't get __cuda_array_interface__"),
-        (_C.LENGTHS, rf"'lengths' argument should be a 1D CPU int64 tensor, but got \w+ (?P<found>{_D}) \w+ tensor"),
+        (_C.HOST_ONLY, rf"'(?P<argument>lengths)' argument should be a 1D CPU int64 tensor, but got \w+ (?P<found>{_D}) \w+ tensor"),
         (_C.GENERATOR, rf"Expected a '(?P<others>{_D})' device type for generator but found '(?P<found>{_D})'"),
         (_C.GENERATOR, r"Cannot execute getNewGenerator\(\) without"),
         (_C.PINNING, r"cannot pin '(?P<found_type>[\w.]+)' only dense CPU tensors can be pinned|Only dense CPU tensors can be pinned"),
@@ -156,8 +158,9 @@ def read(kind: str, text: str) -> Message | None:
         if op is None and wrapper is not None:
             op = _op_of(wrapper[1])
         devices = tuple(dict.fromkeys((*_devices(text), *filter(None, (found, others)))))
-        argument = "lengths" if complaint is Complaint.LENGTHS else named.get("argument")
-        return Message(complaint, argument, _device(found), _device(others), devices, op, named.get("dtype"))
+        return Message(
+            complaint, named.get("argument"), _device(found), _device(others), devices, op, named.get("dtype")
+        )
     devices = _devices(text)
     if len(devices) > 1 and "device" in text and kind.rpartition(".")[2] in ("RuntimeError", "ValueError", "TypeError"):
         return Message(Complaint.MISMATCH, devices=devices)

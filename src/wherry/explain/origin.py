@@ -8,6 +8,7 @@ parameter was made. Either way a value that was computed from another stray lead
 from __future__ import annotations
 
 import ast
+import types
 from typing import Any
 
 from wherry import callsite, tree
@@ -18,7 +19,7 @@ from wherry.explain.source import Assignment, Site, Source, source_of
 from wherry.explain.suspects import Stray, from_leaves, making_of
 from wherry.explain.tensors import facts_of, is_operand
 from wherry.explain.written import Origin as Origin
-from wherry.explain.written import Trail, Where
+from wherry.explain.written import Trail, Where, class_sources
 
 
 def trace(stray: Stray, scene: Scene) -> Origin | None:
@@ -37,8 +38,8 @@ def _recorded(stray: Stray, scene: Scene) -> Origin | None:
             return None
         node, frame = making_of(facts, scene)
         origin = _at(facts.site, node)
-        if node is None or frame is None or moves(node) or stray.expected == "cpu":
-            return origin
+        if node is None or frame is None or stray.expected == "cpu" or not _looks_at(node, frame):
+            return _put_there(stray) or origin
         earlier = from_leaves(node, frame, stray.device, stray.expected, scene) or _taken_out(node, frame, stray, scene)
         if earlier is None or earlier.facts is None or earlier.facts.site is None or earlier.value is stray.value:
             return _rebound(origin, node, stray)
@@ -46,6 +47,49 @@ def _recorded(stray: Stray, scene: Scene) -> Origin | None:
             return origin
         facts = earlier.facts
     return None if facts is None or facts.site is None else _at(facts.site, making_of(facts, scene)[0])
+
+
+def _looks_at(node: ast.AST, frame: Frame) -> bool:
+    """Whether an expression only looks at something else in another way, so that its origin is the other's."""
+    if moves(node):
+        return False
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call):
+            base = part.func.value if isinstance(part.func, ast.Attribute) else None
+            if (
+                base is None
+                or isinstance(frame.value(base), types.ModuleType)
+                or tree.is_module(frame.value(part.func))
+            ):
+                return False
+            if tree.is_module(frame.value(base)):
+                return False
+    return True
+
+
+def _put_there(stray: Stray) -> Origin | None:
+    """The statement that put another tensor in the place of a parameter or buffer: `self.codes.data = centroids`."""
+    owner, name = _registered_as(stray)
+    if owner is None:
+        return None
+    for source, cls in class_sources(owner):
+        for found in source.of_attribute(cls, name):
+            if found.how == ".data=" and getattr(found.function, "name", "__init__") != "__init__":
+                return _of_assignment(found, source, None)
+    return None
+
+
+def _registered_as(stray: Stray) -> tuple[object | None, str]:
+    """The module that has the stray registered, and under which name."""
+    owner, name = None, ""
+    if stray.found is not None and stray.found.steps:
+        owner, name = stray.found.owners[-1], str(stray.found.steps[-1].key)
+    elif isinstance(stray.node, ast.Attribute):
+        owner, name = stray.frame.value(stray.node.value), stray.node.attr
+    if owner is None or not tree.is_module(owner):
+        return None, ""
+    kinds = {step.kind for step, _ in tree.children(owner) if step.key == name}
+    return (owner, name) if kinds & {tree.Kind.PARAMETER, tree.Kind.BUFFER} else (None, "")
 
 
 def _taken_out(node: ast.AST, frame: Frame, stray: Stray, scene: Scene) -> Stray | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from wherry import callsite, tree
 from wherry.explain import message
-from wherry.explain.frames import Frame
+from wherry.explain.frames import NO_TENSOR, Frame
 from wherry.explain.message import Complaint, Message
 from wherry.explain.tensors import Facts, facts_of, is_generator, is_operand
 from wherry.tree import MISSING, Found
@@ -246,7 +246,7 @@ def _of_expression(scene: Scene) -> Iterator[Operand]:
 def _tells(read: Message, operands: list[Operand]) -> bool:
     """Whether these operands can be those that the error complains of."""
     devices = {operand.facts.device for operand in operands} - {None}
-    if read.complaint in (Complaint.NUMPY, Complaint.LENGTHS, Complaint.PINNING):
+    if read.complaint in (Complaint.NUMPY, Complaint.HOST_ONLY, Complaint.PINNING):
         return any(device != "cpu" for device in devices)
     if read.complaint is Complaint.GENERATOR:
         return any(is_generator(operand.value) for operand in operands)
@@ -277,7 +277,36 @@ def name(operand: Operand, scene: Scene) -> None:
         found = find(operand.value, operand.facts, roots, scene)
         if found is not None:
             operand.name, operand.frame, operand.found, operand.direct = found.text, frame, found, direct
+            if direct:
+                asked = next((n for n, v in scene.leaves() if v is (found.owners or (found.value,))[0]), None)
+                written = None if asked is None else _as_written(asked, found, scene)
+                operand.name = written or operand.name
             return
+
+
+def _as_written(node: ast.expr, found: Found, scene: Scene) -> str | None:
+    """The attribute that the program asks for, where a property or `__getattr__` answers with what was found inside."""
+    if not found.steps:
+        return None
+    source, here = scene.here.source, scene.here
+    whole: ast.AST | None = node
+    while True:
+        assert whole is not None
+        parent = source.parent(whole)
+        if isinstance(parent, ast.Attribute) and here.value(parent) is MISSING and parent.attr not in NO_TENSOR:
+            grand = source.parent(parent)
+            if isinstance(grand, ast.Call) and grand.func is parent:
+                return None  # a method
+            return source.text(parent)
+        if (
+            isinstance(parent, ast.Subscript)
+            and parent.value is whole
+            and here.value(parent) is MISSING
+            and len(found.steps) > 1
+        ):
+            key = parent.slice.value if isinstance(parent.slice, ast.Constant) else None
+            return source.text(parent) if key is not None and found.steps[-1].key == key else None
+        return None
 
 
 def _stages(scene: Scene) -> Iterator[tuple[Frame, list[tuple[str, Any]], bool]]:

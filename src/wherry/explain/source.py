@@ -220,6 +220,14 @@ class Source:
                     ):
                         yield Assignment(node, value, "=", self.function_of(node))
                     elif (
+                        isinstance(target, ast.Attribute)
+                        and target.attr == "data"
+                        and isinstance(target.value, ast.Attribute)
+                        and target.value.attr == name
+                        and _is_receiver(target.value.value, receiver)
+                    ):
+                        yield Assignment(node, value, ".data=", self.function_of(node))
+                    elif (
                         isinstance(target, ast.Subscript)
                         and isinstance(target.value, ast.Attribute)
                         and target.value.attr == name

@@ -56,6 +56,8 @@ class Stray:
 def suspect(scene: Scene) -> Stray | None:
     """The stray of a scene, or None where nothing can be said."""
     complaint = scene.message.complaint
+    if complaint is Complaint.GRADIENT and scene.message.op is not None:
+        return _backward(scene)
     if complaint is Complaint.GENERATOR:
         return _generator(scene)
     if complaint is Complaint.DTYPE:
@@ -65,7 +67,13 @@ def suspect(scene: Scene) -> Stray | None:
     found, expected = sides(scene)
     strays = [o for o in scene.operands if o.facts.device is not None and o.facts.device == found]
     solid = [o for o in strays if o.facts.dim > 0] or strays
+    given = _given_for(scene.message.argument, scene)
+    if given is not None and given.device == found:
+        given.expected = expected
+        return given
     solid = [o for o in solid if o.argument is not None and o.argument == scene.message.argument] or solid
+    if complaint is Complaint.HOST_ONLY:
+        solid = [o for o in solid if o.facts.dtype is not None and "int" in o.facts.dtype] or solid
     named = [o for o in solid if o.name is not None]
     chosen = _preferred(scene, named) if named else (solid[0] if solid else None)
     if chosen is None:
@@ -83,7 +91,7 @@ def suspect(scene: Scene) -> Stray | None:
 def sides(scene: Scene) -> tuple[str | None, str | None]:
     """Where the stray is, and where it should be."""
     read = scene.message
-    if read.complaint in (Complaint.NUMPY, Complaint.LENGTHS, Complaint.PINNING):
+    if read.complaint in (Complaint.NUMPY, Complaint.HOST_ONLY, Complaint.PINNING):
         away = [o.facts.device for o in scene.operands if o.facts.device not in (None, "cpu")]
         return (read.found if _exact(read.found) else away[0] if away else read.found), "cpu"
     counted: dict[str, list[Operand]] = {}
@@ -324,7 +332,7 @@ def operands_of(node: ast.AST | None) -> Iterator[ast.AST]:
 
 def _followed(stray: Stray, scene: Scene) -> Stray:
     """Where a local was just computed from something that lives longer, that is the stray."""
-    if stray.found is None or stray.found.steps or stray.facts is None or stray.expected is None:
+    if stray.found is None or stray.found.steps or stray.facts is None or stray.expected in (None, "cpu"):
         return stray
     if stray.frame.kind_of(stray.name) != "local" or scene.message.complaint is Complaint.NUMPY:
         return stray
@@ -383,6 +391,21 @@ def _generator(scene: Scene) -> Stray | None:
     return None
 
 
+def _backward(scene: Scene) -> Stray | None:
+    """What the `backward` of the program's own autograd function returned: no line of it is on the traceback."""
+    name = scene.message.op
+    for frame in scene.frames:
+        for cls in frame.source.classes(str(name)):
+            for method in cls.body:
+                if not isinstance(method, ast.FunctionDef) or method.name != "backward":
+                    continue
+                returned = [n for n in ast.walk(method) if isinstance(n, ast.Return) and n.value is not None]
+                if returned:
+                    read = scene.message
+                    return Stray(f"{name}.backward", read.found, read.others, frame, node=returned[-1].value)
+    return None
+
+
 def _of_dtype(scene: Scene) -> Stray | None:
     """What has the dtype that the device refuses: an operand, something inside of one, or the call that asks for it."""
     wanted = scene.message.dtype or "float64"
@@ -409,6 +432,16 @@ def _of_dtype(scene: Scene) -> Stray | None:
     if arrays:
         text, value = arrays[0]
         return Stray(text, "cpu", expected, scene.here, value, None, Found(value, text, (), ()), node)
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("double", "to", "type")
+    ):
+        # It becomes that dtype here.
+        for part, value in scene.here.leaves(node.func.value, through_moves=True):
+            if tree.is_tensor(value):
+                facts, text = facts_of(value), scene.here.source.text(part)
+                return Stray(text, facts.device, expected, scene.here, value, facts, Found(value, text, (), ()), part)
     operand = next((o for o in scene.operands if o.facts.dtype in names), None)
     if operand is not None and operand.name is None:
         computed = _computed(scene, operand, operand.facts.device, expected)

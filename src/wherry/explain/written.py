@@ -199,9 +199,9 @@ class Trail:
             return self._of_element(over[0], over[1], at)
         found = at.source.of_name(name, at.function)
         if at.line:
-            found = [f for f in found if f.node.lineno < at.line or (f.how == "for" and f.node.lineno <= at.line)] or (
-                found if at.function is not None else []
-            )
+            above = [f for f in found if f.node.lineno < at.line or (f.how == "for" and f.node.lineno <= at.line)]
+            below = found if at.function is not None and name not in _arguments(at.function) else []  # by way of a loop
+            found = above or below
         if found:
             return self._assigned(found[-1], name, at, index)
         if at.function is None:
@@ -319,9 +319,9 @@ class Trail:
                         return self.of(node, Where.of(caller), index)
         calls: list[tuple[ast.Call, Where]] = []
         if caller is not None:
-            calls = [(call, Where.of(caller)) for call in _calls_in(caller.node, at.function)]
+            calls = [(call, Where.of(caller)) for call in _calls_in(caller.node, at.function, at.source)]
         if not calls:
-            written = [call for call in _calls_in(at.source.tree, at.function)]
+            written = _calls_in(at.source.tree, at.function, at.source)
             if len(written) == 1:
                 inside = at.source.function_of(written[0])
                 calls = [(written[0], Where(at.source, inside, written[0].lineno + 1, self._frame_of(inside)))]
@@ -339,7 +339,8 @@ class Trail:
     def _of_attribute(self, node: ast.Attribute, at: Where) -> Origin | None:
         owner = at.frame.value(node.value) if at.frame is not None else MISSING
         if owner is not MISSING:
-            return self.of_attribute(owner, node.attr)
+            registered = tree.is_module(owner) and node.attr not in tree.instance_dict(owner)
+            return self.of_attribute(owner, node.attr, late=registered)
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             cls = at.source.class_of(at.function)
             return None if cls is None else self._set_in(at.source, cls, node.attr, late=False)
@@ -347,11 +348,12 @@ class Trail:
 
     def of_path(self, owners: tuple[Any, ...], steps: tuple[tree.Step, ...], root: str, at: Where) -> Origin | None:
         """Where the innermost part of a path that the user wrote was set: `self.fc` of `self.fc.weight`."""
-        for owner, step in reversed(list(zip(owners, steps, strict=True))):
+        pairs = list(zip(owners, steps, strict=True))
+        for position, (owner, step) in reversed(list(enumerate(pairs))):
             if step.kind in (tree.Kind.ATTRIBUTE, tree.Kind.PARAMETER, tree.Kind.BUFFER, tree.Kind.MODULE):
                 found = self.of_attribute(owner, str(step.key), late=step.kind is tree.Kind.BUFFER)
                 if found is not None:
-                    return found
+                    return _element_of(found, steps[position + 1].key if position + 1 < len(steps) else None)
         try:
             node = ast.parse(root, mode="eval").body
         except SyntaxError:
@@ -377,7 +379,7 @@ class Trail:
             found, frame = outside[-1]
             return self._from(found, Where.of(frame))
         for source, cls in class_sources(owner):
-            origin = self._set_in(source, cls, name, late=late)
+            origin = self._set_in(source, cls, name, late=late) or self._field(source, cls, name)
             if origin is not None:
                 return origin
             if tree.class_attribute(owner, name) is not MISSING:
@@ -389,6 +391,24 @@ class Trail:
                         value = getattr(statement, "value", None)
                         return Origin(Site(source.file, statement.lineno, cls.name), value, source, None, "class")
         return None
+
+    def _field(self, source: Source, cls: ast.ClassDef, name: str) -> Origin | None:
+        """What a dataclass is constructed with for a field, where that happens once."""
+        fields = [s.target.id for s in cls.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
+        if name not in fields or source.tree is None:
+            return None
+        made = [
+            n for n in ast.walk(source.tree)
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == cls.name and source.class_of(n) is not cls
+        ]  # fmt: skip
+        if len(made) != 1:
+            return None
+        position = fields.index(name)
+        passed = next((k.value for k in made[0].keywords if k.arg == name), None)
+        if passed is None and position < len(made[0].args):
+            passed = made[0].args[position]
+        function = source.function_of(made[0])
+        return self.of(passed, Where(source, function, made[0].lineno + 1, self._frame_of(function)))
 
     def _set_in(self, source: Source, cls: ast.ClassDef, name: str, *, late: bool) -> Origin | None:
         every = source.of_attribute(cls, name)
@@ -424,13 +444,30 @@ class Trail:
 # -- small questions
 
 
+def _element_of(found: Origin, key: object) -> Origin:
+    """The element of a literal container that a key means, where the origin is a container."""
+    node = found.node
+    element: ast.expr | None = None
+    if isinstance(node, ast.Dict):
+        for name, value in zip(node.keys, node.values, strict=True):
+            if isinstance(name, ast.Constant) and name.value == key:
+                element = value
+    elif isinstance(node, ast.List | ast.Tuple) and type(key) is int and 0 <= key < len(node.elts):
+        element = node.elts[key]
+    if element is None:
+        return found
+    return replace(found, site=replace(found.site, line=element.lineno), node=element)
+
+
 def _arguments(function: Function) -> list[str]:
     return [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
 
 
-def _calls_in(node: ast.AST | None, function: Function) -> list[ast.Call]:
-    """The calls of a function in an expression or a file; also by functools.partial."""
+def _calls_in(node: ast.AST | None, function: Function, source: Source) -> list[ast.Call]:
+    """The calls of a function in an expression or a file, those of its class for a constructor; also by functools.partial."""
     name = getattr(function, "name", None)
+    if name == "__init__":
+        name = getattr(source.class_of(function), "name", name)
     found = []
     for part in ast.walk(node) if node is not None else ():
         if not isinstance(part, ast.Call):

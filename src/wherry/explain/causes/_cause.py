@@ -26,7 +26,7 @@ class Example:
     """A small program that fails for the cause.
 
     Attributes:
-        program: Its text, for a device called DEVICE, which is set before it.
+        program: Its text, indented as here; torch is imported and DEVICE is set before it.
         culprit: The name of the stray.
         origin: A piece of text of the line it comes from.
         device: What to rehearse.

@@ -74,11 +74,23 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "x = torch.ones(2, 3, device=DEVICE)\nnoise = torch.randn(x.shape).cuda()\nprint(x + noise)",
+            """
+                x = torch.ones(2, 3, device=DEVICE)
+                noise = torch.randn(x.shape).cuda()
+                print(x + noise)
+            """,
             "torch.randn(x.shape)",
             "noise = ",
             device="mps",
         ),
-        Example("labels = torch.tensor([1, 2])\nlabels = labels.cuda()", "labels", "labels = torch", device="xpu"),
+        Example(
+            """
+                labels = torch.tensor([1, 2])
+                labels = labels.cuda()
+            """,
+            "labels",
+            "labels = torch",
+            device="xpu",
+        ),
     ),
 )

@@ -44,8 +44,14 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "def main():\n    prompt = torch.ones(2, 2)\n    seen = prompt\n    prompt = prompt.to(DEVICE)\n"
-            "    return torch.cat([seen, prompt])\nmain()",
+            """
+                def main():
+                    prompt = torch.ones(2, 2)
+                    seen = prompt
+                    prompt = prompt.to(DEVICE)
+                    return torch.cat([seen, prompt])
+                main()
+            """,
             "seen",
             "prompt = torch",
         ),

@@ -47,11 +47,19 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "class Norm(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        self.register_buffer('mean', torch.zeros(3))\n"
-            "    def reset(self):\n        self.mean = torch.zeros(3)\n"
-            "    def forward(self, x):\n        return x - self.mean\n"
-            "norm = Norm().to(DEVICE)\nnorm.reset()\nnorm(torch.ones(3, device=DEVICE))",
+            """
+                class Norm(torch.nn.Module):
+                    def __init__(self):
+                        super().__init__()
+                        self.register_buffer('mean', torch.zeros(3))
+                    def reset(self):
+                        self.mean = torch.zeros(3)
+                    def forward(self, x):
+                        return x - self.mean
+                norm = Norm().to(DEVICE)
+                norm.reset()
+                norm(torch.ones(3, device=DEVICE))
+            """,
             "self.mean",
             "        self.mean = ",
         ),

@@ -53,18 +53,32 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "def scaled(x, gain=torch.full((2,), 3.0)):\n    return x * gain\nscaled(torch.ones(2, device=DEVICE))",
+            """
+                def scaled(x, gain=torch.full((2,), 3.0)):
+                    return x * gain
+                scaled(torch.ones(2, device=DEVICE))
+            """,
             "gain",
             "def scaled",
         ),
         Example(
-            "def make():\n    shift = torch.ones(2)\n    return lambda x: x + shift\n"
-            "f = make()\nf(torch.ones(2, device=DEVICE))",
+            """
+                def make():
+                    shift = torch.ones(2)
+                    return lambda x: x + shift
+                f = make()
+                f(torch.ones(2, device=DEVICE))
+            """,
             "shift",
             "shift = ",
         ),
         Example(
-            "MEAN = torch.ones(3)\ndef normalise(x):\n    return x - MEAN\nnormalise(torch.ones(3, device=DEVICE))",
+            """
+                MEAN = torch.ones(3)
+                def normalise(x):
+                    return x - MEAN
+                normalise(torch.ones(3, device=DEVICE))
+            """,
             "MEAN",
             "MEAN = ",
         ),

@@ -56,8 +56,14 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "import copy\nnet = torch.nn.Linear(2, 2)\ntarget = copy.deepcopy(net)\nnet.to(DEVICE)\n"
-            "x = torch.ones(1, 2, device=DEVICE)\nprint(net(x) - target(x))",
+            """
+                import copy
+                net = torch.nn.Linear(2, 2)
+                target = copy.deepcopy(net)
+                net.to(DEVICE)
+                x = torch.ones(1, 2, device=DEVICE)
+                print(net(x) - target(x))
+            """,
             "target.weight",
             "target = ",
         ),

@@ -53,9 +53,17 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "from dataclasses import dataclass\n@dataclass\nclass Batch:\n    x: torch.Tensor\n    mask: torch.Tensor\n"
-            "    def to(self, device):\n        return Batch(self.x.to(device), self.mask)\n"
-            "batch = Batch(torch.ones(3), torch.ones(3)).to(DEVICE)\nprint(batch.x * batch.mask)",
+            """
+                from dataclasses import dataclass
+                @dataclass
+                class Batch:
+                    x: torch.Tensor
+                    mask: torch.Tensor
+                    def to(self, device):
+                        return Batch(self.x.to(device), self.mask)
+                batch = Batch(torch.ones(3), torch.ones(3)).to(DEVICE)
+                print(batch.x * batch.mask)
+            """,
             "batch.mask",
             "batch = ",
         ),

@@ -68,8 +68,11 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "net = torch.nn.Linear(2, 2).to(DEVICE)\nfor x, y in [(torch.ones(3, 2), torch.zeros(3, 2))]:\n"
-            "    loss = (net(x.to(DEVICE)) - y).square().mean()",
+            """
+                net = torch.nn.Linear(2, 2).to(DEVICE)
+                for x, y in [(torch.ones(3, 2), torch.zeros(3, 2))]:
+                    loss = (net(x.to(DEVICE)) - y).square().mean()
+            """,
             "y",
             "for x, y",
         ),

@@ -142,13 +142,23 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "x = torch.ones(3, device=DEVICE)\nmask = torch.ones(3)\nmask.to(DEVICE)\nprint(x * mask)",
+            """
+                x = torch.ones(3, device=DEVICE)
+                mask = torch.ones(3)
+                mask.to(DEVICE)
+                print(x * mask)
+            """,
             "mask",
             "mask = ",
         ),
         Example(
-            "batch = {'x': torch.ones(3), 'y': torch.ones(3)}\nweight = torch.ones(3, device=DEVICE)\n"
-            "for value in batch.values():\n    value = value.to(DEVICE)\nprint(batch['x'] * weight)",
+            """
+                batch = {'x': torch.ones(3), 'y': torch.ones(3)}
+                weight = torch.ones(3, device=DEVICE)
+                for value in batch.values():
+                    value = value.to(DEVICE)
+                print(batch['x'] * weight)
+            """,
             "batch['x']",
             "batch = ",
         ),

@@ -159,23 +159,47 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "class Rope(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        self.lin = torch.nn.Linear(4, 4)\n        self.table = None\n"
-            "    def forward(self, x):\n        if self.table is None:\n            self.table = torch.arange(4, device=x.device)\n"
-            "        return self.lin(x) * self.table\n"
-            "net = Rope()\nnet(torch.ones(4))\nnet.to(DEVICE)\nnet(torch.ones(4, device=DEVICE))",
+            """
+                class Rope(torch.nn.Module):
+                    def __init__(self):
+                        super().__init__()
+                        self.lin = torch.nn.Linear(4, 4)
+                        self.table = None
+                    def forward(self, x):
+                        if self.table is None:
+                            self.table = torch.arange(4, device=x.device)
+                        return self.lin(x) * self.table
+                net = Rope()
+                net(torch.ones(4))
+                net.to(DEVICE)
+                net(torch.ones(4, device=DEVICE))
+            """,
             "self.table",
             "self.table = torch",
         ),
         Example(
-            "import functools\n@functools.lru_cache\ndef levels(n):\n    return torch.linspace(0, 1, n)\n"
-            "x = torch.ones(4, device=DEVICE)\nprint(x * levels(4))",
+            """
+                import functools
+                @functools.lru_cache
+                def levels(n):
+                    return torch.linspace(0, 1, n)
+                x = torch.ones(4, device=DEVICE)
+                print(x * levels(4))
+            """,
             "levels(4)",
             "return torch",
         ),
         Example(
-            "CACHE = {}\ndef window(n):\n    if n not in CACHE:\n        CACHE[n] = torch.hann_window(n)\n    return CACHE[n]\n"
-            "x = torch.ones(4, device=DEVICE)\nw = window(4)\nprint(x * w)",
+            """
+                CACHE = {}
+                def window(n):
+                    if n not in CACHE:
+                        CACHE[n] = torch.hann_window(n)
+                    return CACHE[n]
+                x = torch.ones(4, device=DEVICE)
+                w = window(4)
+                print(x * w)
+            """,
             "w",
             "CACHE[n] = ",
         ),

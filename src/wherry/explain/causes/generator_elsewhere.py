@@ -46,13 +46,19 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "rng = torch.Generator().manual_seed(3)\nnoise = torch.randn(4, device=DEVICE, generator=rng)",
+            """
+                rng = torch.Generator().manual_seed(3)
+                noise = torch.randn(4, device=DEVICE, generator=rng)
+            """,
             "rng",
             "rng = ",
         ),
         Example(
-            "rng = torch.Generator().manual_seed(3)\nweights = torch.ones(4, device=DEVICE)\n"
-            "picked = torch.multinomial(weights, 2, generator=rng)",
+            """
+                rng = torch.Generator().manual_seed(3)
+                weights = torch.ones(4, device=DEVICE)
+                picked = torch.multinomial(weights, 2, generator=rng)
+            """,
             "rng",
             "rng = ",
         ),

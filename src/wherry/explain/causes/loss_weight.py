@@ -48,8 +48,12 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "net = torch.nn.Linear(2, 3).to(DEVICE)\ncriterion = torch.nn.CrossEntropyLoss(weight=torch.ones(3))\n"
-            "x, y = torch.ones(4, 2, device=DEVICE), torch.zeros(4, dtype=torch.long, device=DEVICE)\ncriterion(net(x), y)",
+            """
+                net = torch.nn.Linear(2, 3).to(DEVICE)
+                criterion = torch.nn.CrossEntropyLoss(weight=torch.ones(3))
+                x, y = torch.ones(4, 2, device=DEVICE), torch.zeros(4, dtype=torch.long, device=DEVICE)
+                criterion(net(x), y)
+            """,
             "criterion.weight",
             "criterion = ",
         ),

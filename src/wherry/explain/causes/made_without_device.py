@@ -62,7 +62,12 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "def attend(x):\n    mask = torch.ones(x.shape[0]).tril()\n    return x * mask\nattend(torch.ones(3, device=DEVICE))",
+            """
+                def attend(x):
+                    mask = torch.ones(x.shape[0], 3).tril()
+                    return x * mask
+                attend(torch.ones(3, device=DEVICE))
+            """,
             "mask",
             "mask = ",
         ),

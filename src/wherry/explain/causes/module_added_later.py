@@ -58,8 +58,11 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 4)).to(DEVICE)\n"
-            "net[1] = torch.nn.Linear(2, 3)\nnet(torch.ones(1, 2, device=DEVICE))",
+            """
+                net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 4)).to(DEVICE)
+                net[1] = torch.nn.Linear(2, 3)
+                net(torch.ones(1, 2, device=DEVICE))
+            """,
             "net[1].weight",
             "net[1] = ",
         ),

@@ -38,8 +38,12 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "student = torch.nn.Linear(2, 2).to(DEVICE)\nteacher = torch.nn.Linear(2, 2)\n"
-            "x = torch.ones(1, 2, device=DEVICE)\nprint(student(x) - teacher(x))",
+            """
+                student = torch.nn.Linear(2, 2).to(DEVICE)
+                teacher = torch.nn.Linear(2, 2)
+                x = torch.ones(1, 2, device=DEVICE)
+                print(student(x) - teacher(x))
+            """,
             "teacher.weight",
             "teacher = ",
         ),

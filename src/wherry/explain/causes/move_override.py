@@ -55,11 +55,19 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        self.anchors = torch.ones(3)\n        self.lin = torch.nn.Linear(3, 3)\n"
-            "    def cuda(self):\n        self.anchors = self.anchors.cuda()\n        return super().cuda()\n"
-            "    def forward(self, x):\n        return self.lin(x) * self.anchors\n"
-            "Net().to(DEVICE)(torch.ones(3, device=DEVICE))",
+            """
+                class Net(torch.nn.Module):
+                    def __init__(self):
+                        super().__init__()
+                        self.anchors = torch.ones(3)
+                        self.lin = torch.nn.Linear(3, 3)
+                    def cuda(self):
+                        self.anchors = self.anchors.cuda()
+                        return super().cuda()
+                    def forward(self, x):
+                        return self.lin(x) * self.anchors
+                Net().to(DEVICE)(torch.ones(3, device=DEVICE))
+            """,
             "self.anchors",
             "self.anchors = torch",
         ),

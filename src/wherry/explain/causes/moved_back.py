@@ -43,8 +43,13 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "model = torch.nn.Linear(2, 2).to(DEVICE)\nx = torch.ones(1, 2, device=DEVICE)\nmodel(x)\n"
-            "saved = model.cpu().state_dict()\nmodel(x)",
+            """
+                model = torch.nn.Linear(2, 2).to(DEVICE)
+                x = torch.ones(1, 2, device=DEVICE)
+                model(x)
+                saved = model.cpu().state_dict()
+                model(x)
+            """,
             "model.weight",
             "model.cpu()",
         ),

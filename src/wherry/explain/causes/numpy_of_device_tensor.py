@@ -44,10 +44,21 @@ CAUSE = Cause(
     10,
     recognise,
     (
-        Example("scores = torch.ones(3, device=DEVICE)\nprint(scores.numpy())", "scores", "scores = "),
         Example(
-            "import numpy as np\nmodel = torch.nn.Linear(2, 1).to(DEVICE)\n"
-            "out = model(torch.ones(4, 2, device=DEVICE))\nprint(np.asarray(out))",
+            """
+                scores = torch.ones(3, device=DEVICE)
+                print(scores.numpy())
+            """,
+            "scores",
+            "scores = ",
+        ),
+        Example(
+            """
+                import numpy as np
+                model = torch.nn.Linear(2, 1).to(DEVICE)
+                out = model(torch.ones(4, 2, device=DEVICE))
+                print(np.asarray(out))
+            """,
             "out",
             "out = ",
         ),

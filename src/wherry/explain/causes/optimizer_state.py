@@ -44,8 +44,13 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "net = torch.nn.Linear(2, 1)\nopt = torch.optim.Adagrad(net.parameters())\nnet.to(DEVICE)\n"
-            "net(torch.ones(3, 2, device=DEVICE)).sum().backward()\nopt.step()",
+            """
+                net = torch.nn.Linear(2, 1)
+                opt = torch.optim.Adagrad(net.parameters())
+                net.to(DEVICE)
+                net(torch.ones(3, 2, device=DEVICE)).sum().backward()
+                opt.step()
+            """,
             "opt.state[p]['sum']",
             "opt = ",
         ),

@@ -40,7 +40,11 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "net = torch.nn.Linear(2, 2).to(DEVICE + ':1')\nx = torch.ones(1, 2).to(DEVICE)\nnet(x)",
+            """
+                net = torch.nn.Linear(2, 2).to(DEVICE + ':1')
+                x = torch.ones(1, 2).to(DEVICE)
+                net(x)
+            """,
             "x",
             "x = ",
             count=2,

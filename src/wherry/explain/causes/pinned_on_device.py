@@ -26,5 +26,14 @@ CAUSE = Cause(
     "pinned-on-device",
     10,
     recognise,
-    (Example("data = torch.ones(3, device=DEVICE)\ndata.pin_memory()", "data", "data = "),),
+    (
+        Example(
+            """
+                data = torch.ones(3, device=DEVICE)
+                data.pin_memory()
+            """,
+            "data",
+            "data = ",
+        ),
+    ),
 )

@@ -61,18 +61,31 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        self.lin = torch.nn.Linear(2, 2)\n        self.scale = torch.ones(2) * 3\n"
-            "    def forward(self, x):\n        return self.lin(x) * self.scale\n"
-            "Net().to(DEVICE)(torch.ones(2, device=DEVICE))",
+            """
+                class Net(torch.nn.Module):
+                    def __init__(self):
+                        super().__init__()
+                        self.lin = torch.nn.Linear(2, 2)
+                        self.scale = torch.ones(2) * 3
+                    def forward(self, x):
+                        return self.lin(x) * self.scale
+                Net().to(DEVICE)(torch.ones(2, device=DEVICE))
+            """,
             "self.scale",
             "self.scale = ",
         ),
         Example(
-            "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        self.pe = torch.ones(8, 2)\n        self.lin = torch.nn.Linear(2, 2)\n"
-            "    def forward(self, x):\n        pe = self.pe[:len(x)] * 2\n        return self.lin(x + pe)\n"
-            "Net().to(DEVICE)(torch.ones(3, 2, device=DEVICE))",
+            """
+                class Net(torch.nn.Module):
+                    def __init__(self):
+                        super().__init__()
+                        self.pe = torch.ones(8, 2)
+                        self.lin = torch.nn.Linear(2, 2)
+                    def forward(self, x):
+                        pe = self.pe[:len(x)] * 2
+                        return self.lin(x + pe)
+                Net().to(DEVICE)(torch.ones(3, 2, device=DEVICE))
+            """,
             "self.pe",
             "self.pe = ",
         ),

@@ -79,18 +79,28 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        self.heads = [torch.nn.Linear(2, 1) for _ in range(2)]\n"
-            "    def forward(self, x):\n        return sum(head(x) for head in self.heads)\n"
-            "Net().to(DEVICE)(torch.ones(3, 2, device=DEVICE))",
+            """
+                class Net(torch.nn.Module):
+                    def __init__(self):
+                        super().__init__()
+                        self.heads = [torch.nn.Linear(2, 1) for _ in range(2)]
+                    def forward(self, x):
+                        return sum(head(x) for head in self.heads)
+                Net().to(DEVICE)(torch.ones(3, 2, device=DEVICE))
+            """,
             "head.weight",
             "self.heads = ",
         ),
         Example(
-            "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        self.gains = {'a': torch.nn.Parameter(torch.ones(2))}\n"
-            "    def forward(self, x):\n        return x * self.gains['a']\n"
-            "Net().to(DEVICE)(torch.ones(3, 2, device=DEVICE))",
+            """
+                class Net(torch.nn.Module):
+                    def __init__(self):
+                        super().__init__()
+                        self.gains = {'a': torch.nn.Parameter(torch.ones(2))}
+                    def forward(self, x):
+                        return x * self.gains['a']
+                Net().to(DEVICE)(torch.ones(3, 2, device=DEVICE))
+            """,
             "self.gains['a']",
             "self.gains = ",
         ),

@@ -60,14 +60,22 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "class Scaler:\n    def __init__(self):\n        self.mean = torch.ones(3)\n    def __call__(self, x):\n"
-            "        return x - self.mean\nScaler()(torch.ones(3, device=DEVICE))",
+            """
+                class Scaler:
+                    def __init__(self):
+                        self.mean = torch.ones(3)
+                    def __call__(self, x):
+                        return x - self.mean
+                Scaler()(torch.ones(3, device=DEVICE))
+            """,
             "self.mean",
             "self.mean = ",
         ),
         Example(
-            "prior = torch.distributions.Normal(torch.zeros(3), torch.ones(3))\n"
-            "print(prior.log_prob(torch.ones(3, device=DEVICE)))",
+            """
+                prior = torch.distributions.Normal(torch.zeros(3), torch.ones(3))
+                print(prior.log_prob(torch.ones(3, device=DEVICE)))
+            """,
             "prior.loc",
             "prior = ",
         ),

@@ -63,8 +63,12 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "rnn = torch.nn.GRU(3, 4).to(DEVICE)\nx = torch.ones(2, 1, 3, device=DEVICE)\n"
-            "h0 = torch.zeros(1, 1, 4)\nrnn(x, h0)",
+            """
+                rnn = torch.nn.GRU(3, 4).to(DEVICE)
+                x = torch.ones(2, 1, 3, device=DEVICE)
+                h0 = torch.zeros(1, 1, 4)
+                rnn(x, h0)
+            """,
             "h0",
             "h0 = ",
         ),

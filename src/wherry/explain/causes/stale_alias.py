@@ -147,16 +147,27 @@ CAUSE = Cause(
     recognise,
     (
         Example(
-            "class Bank(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        kernel = torch.ones(3)\n        self.register_buffer('kernel', kernel)\n        self.table = {3: kernel}\n"
-            "    def forward(self, x):\n        return x * self.table[3]\n"
-            "Bank().to(DEVICE)(torch.ones(3, device=DEVICE))",
+            """
+                class Bank(torch.nn.Module):
+                    def __init__(self):
+                        super().__init__()
+                        kernel = torch.ones(3)
+                        self.register_buffer('kernel', kernel)
+                        self.table = {3: kernel}
+                    def forward(self, x):
+                        return x * self.table[3]
+                Bank().to(DEVICE)(torch.ones(3, device=DEVICE))
+            """,
             "self.table[3]",
             "kernel = torch",
         ),
         Example(
-            "net = torch.nn.Linear(2, 2)\nweight = net.weight.data\nnet.to(DEVICE)\n"
-            "print(torch.ones(2, device=DEVICE) @ weight)",
+            """
+                net = torch.nn.Linear(2, 2)
+                weight = net.weight.data
+                net.to(DEVICE)
+                print(torch.ones(2, device=DEVICE) @ weight)
+            """,
             "weight",
             "net = torch",
         ),

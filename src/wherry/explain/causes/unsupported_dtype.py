@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 
 from wherry.explain.case import Case
-from wherry.explain.causes._cause import Advice, Cause
+from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.message import Complaint
 
 _NARROWER = {"float64": "float32", "fp64": "float32", "ComplexDouble": "complex64", "fp16": "float32"}
@@ -51,4 +51,37 @@ def recognise(case: Case) -> Advice | None:
     return Advice(why, f"Make it {narrow} before it moves: {place}")
 
 
-CAUSE = Cause("unsupported-dtype", 10, recognise)
+CAUSE = Cause(
+    "unsupported-dtype",
+    10,
+    recognise,
+    (
+        Example(
+            """
+                import numpy as np
+                batch = torch.from_numpy(np.ones(3))
+                batch = batch.to(DEVICE)
+            """,
+            "batch",
+            "batch = torch.from_numpy",
+            device="mps",
+        ),
+        Example(
+            """
+                steps = torch.linspace(0, 1, 5, dtype=torch.float64, device=DEVICE)
+            """,
+            "torch.linspace(0, 1, 5, dtype=torch.float64, device=DEVICE)",
+            "steps = ",
+            device="mps",
+        ),
+        Example(
+            """
+                loss = torch.ones(3, device=DEVICE).mean()
+                total = loss.double()
+            """,
+            "loss",
+            "loss = ",
+            device="mps",
+        ),
+    ),
+)
