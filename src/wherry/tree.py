@@ -269,22 +269,22 @@ def children(obj: object) -> Iterator[tuple[Step, Any]]:
     if type(obj) is Described:
         yield from obj.parts
         return
-    if is_tensor(obj) or is_a_opaque(obj):
+    if is_tensor(obj) or is_opaque(obj):
         return
     if is_a(obj, dict):
-        for key, value in list(islice(dict.items(obj), 5_000)):  # type: ignore[arg-type]
+        for key, value in list(islice(dict.items(obj), 2_000)):  # type: ignore[arg-type]
             yield Step(Kind.ITEM, _plain(key), _item_text(key)), value
     elif is_a(obj, list) or is_a(obj, tuple) or is_a(obj, deque):
         names = class_attribute(obj, "_fields")
         base: Any = list if is_a(obj, list) else tuple if is_a(obj, tuple) else deque
-        for index, value in enumerate(list(islice(base.__iter__(obj), 5_000))):
+        for index, value in enumerate(list(islice(base.__iter__(obj), 2_000))):
             if base is tuple and type(names) is tuple and index < len(names) and type(names[index]) is str:
                 yield Step(Kind.ATTRIBUTE, names[index], f".{names[index]}"), value
             else:
                 yield Step(Kind.ITEM, index, f"[{index}]"), value
     elif is_a(obj, set) or is_a(obj, frozenset):
         base = set if is_a(obj, set) else frozenset
-        for value in list(islice(base.__iter__(obj), 5_000)):
+        for value in list(islice(base.__iter__(obj), 2_000)):
             yield Step(Kind.ITEM, None, "{...}"), value
     elif type(obj) in (types.FunctionType, types.MethodType, partial):
         yield from _bound(obj)
@@ -297,13 +297,13 @@ def children(obj: object) -> Iterator[tuple[Step, Any]]:
         return
     if has_class(obj, "collections", "UserDict", "UserList"):
         yield from children(instance_dict(obj).get("data"))
-    for name, value in list(islice(instance_dict(obj).items(), 5_000)):
+    for name, value in list(islice(instance_dict(obj).items(), 2_000)):
         if type(name) is str and not (name == "data" and has_class(obj, "collections", "UserDict", "UserList")):
             yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
     yield from _slots(obj)
 
 
-def is_a_opaque(obj: object) -> bool:
+def is_opaque(obj: object) -> bool:
     """Whether an object is not looked into."""
     classes = mro(obj)
     return any(cls in classes for cls in _OPAQUE)
@@ -340,7 +340,7 @@ def _of_optimizer(obj: object) -> Iterator[tuple[Step, Any]]:
     own = instance_dict(obj)
     state = own.get("state")
     if is_a(state, dict):
-        for value in list(islice(dict.values(state), 5_000)):  # type: ignore[arg-type]
+        for value in list(islice(dict.values(state), 2_000)):  # type: ignore[arg-type]
             yield Step(Kind.STATE, None, ".state[p]"), value
     groups = own.get("param_groups")
     if is_a(groups, list):
@@ -415,10 +415,11 @@ def search(
     seen: set[int] = set()
     queue: deque[Found] = deque(Found(value, text, (), ()) for text, value in roots)
     keep: list[Any] = []  # so that no identity is used twice
+    opaque: dict[int, bool] = {}
     while queue and most > 0:
         found = queue.popleft()
         most -= 1
-        if not most % 64 and deadline is not None and time.monotonic() > deadline:
+        if not most % 16 and deadline is not None and time.monotonic() > deadline:
             return
         if id(found.value) in seen:
             continue
@@ -429,6 +430,10 @@ def search(
             continue
         owners = (*found.owners, found.value)
         for step, value in children(found.value):
-            if is_a_opaque(value):
+            cls = id(type(value))  # not the class itself: its hash may be its metaclass's own
+            if cls not in opaque:
+                opaque[cls] = is_opaque(value)
+                keep.append(type(value))
+            if opaque[cls]:
                 continue
             queue.append(Found(value, found.root, owners, (*found.steps, step)))
