@@ -183,8 +183,8 @@ def attribute(obj: object, name: str) -> Any:
         return own[name]
     for registry in ("_parameters", "_buffers", "_modules"):
         parts = own.get(registry)
-        if is_a(parts, dict) and dict.__contains__(parts, name):
-            return dict.__getitem__(parts, name)
+        if is_a(parts, dict) and dict.__contains__(parts, name):  # type: ignore[arg-type]
+            return dict.__getitem__(parts, name)  # type: ignore[arg-type]
     found = class_attribute(obj, name)
     if isinstance(found, types.MemberDescriptorType):  # a slot
         try:
@@ -319,10 +319,7 @@ def _of_module(obj: object) -> Iterator[tuple[Step, Any]]:
         for name, value in list(dict.items(parts)):  # type: ignore[arg-type]
             if value is None or type(name) is not str:
                 continue
-            if numbered:
-                text = f"[{name}]" if name.isdigit() else f"[{name!r}]"
-            else:
-                text = f".{name}"
+            text = (f"[{name}]" if name.isdigit() else f"[{name!r}]") if numbered else f".{name}"
             yield Step(kind, name, text), value
     for name, value in list(own.items()):
         if type(name) is str and name not in _SETTINGS:

@@ -199,10 +199,15 @@ def broken_frame(number: int, tmp_path: Path, odd: Any) -> BaseException:
     """An exception from a frame that was broken in one of many ways."""
     pick = random.Random(number)
     line = pick.choice(LINES)
-    body = f"def fail(x, w, odd, layer):\n    {'del odd' if 'odd' not in line and pick.random() < 0.2 else 'pass'}\n    return {line}\n"
+    body = (
+        "def fail(x, w, odd, layer):\n    "
+        f"{'del odd' if 'odd' not in line and pick.random() < 0.2 else 'pass'}\n    return {line}\n"
+    )
     text = PREFACE + body
     name = str(tmp_path / f"frame_{number}.py")
-    how = pick.choice(("here", "missing", "changed", "exec", "not utf-8", "truncated", "no newline", "folder", "null", "empty"))
+    how = pick.choice(
+        ("here", "missing", "changed", "exec", "not utf-8", "truncated", "no newline", "folder", "null", "empty")
+    )
     if how == "exec":
         name = "<string>"
     elif how == "folder":

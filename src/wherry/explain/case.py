@@ -291,7 +291,7 @@ class Case:
         return f"{self.mover.text} ({self.where(self.mover.site)})"
 
     def where(self, site: Site) -> str:
-        """ "line 28", or "train.py:28" in another file than the failure's."""
+        """A line in a sentence: "line 28", or "train.py:28" in another file than the failure's."""
         return f"line {site.line}" if site.file == self.scene.here.file else site.short
 
     # -- how this program writes its device

@@ -61,7 +61,7 @@ def note(error: BaseException, diagnosis: Diagnosis) -> None:
     else:
         print(text, file=sys.stderr)  # noqa: T201 - there are no notes yet
         with contextlib.suppress(AttributeError, TypeError):
-            error.__notes__ = [*getattr(error, "__notes__", []), text]
+            vars(error)["__notes__"] = [*getattr(error, "__notes__", []), text]
 
 
 def is_explained(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ process sent home as text, and prefixes such as "[rank0]:".
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import time
 import types
@@ -255,7 +256,7 @@ def _explain(found: Traceback, read: Message, root: Path) -> Diagnosis | None:
         source = _source(entry, root)
         if entry.is_users and source is not None:
             frames.append(LoggedFrame(entry, source, reading))
-    for outer, inner in zip(frames, frames[1:], strict=False):
+    for outer, inner in itertools.pairwise(frames):
         assert isinstance(inner, LoggedFrame)
         assert isinstance(outer, LoggedFrame)
         inner.outer = outer

@@ -63,8 +63,8 @@ _PATTERNS: tuple[tuple[Complaint, re.Pattern[str]], ...] = tuple(
     for complaint, pattern in (
         # Exactly one pattern for each way of saying it; groups: argument, found, others, op, dtype.
         (_M, rf"got (?P<argument>\w+) is on (?P<found>{_D}), different from other tensors on (?P<others>{_D})"),
-        (_M, rf"found at least two devices, (?P<others>{_D}) and (?P<found>{_D})! \(when checking argument for argument "
-             r"(?P<argument>\w+)"),
+        (_M, (rf"found at least two devices, (?P<others>{_D}) and (?P<found>{_D})! \(when checking argument for argument "
+             r"(?P<argument>\w+)")),
         (_M, rf"found at least two devices, (?P<others>{_D}) and (?P<found>{_D})!"),
         (_M, r"found at least two devices"),
         (_M, r"Input type \((?P<found_type>[\w.]+)\) and (?P<argument>weight|bias) type \((?P<others_type>[\w.]+)\)"),
@@ -72,8 +72,8 @@ _PATTERNS: tuple[tuple[Complaint, re.Pattern[str]], ...] = tuple(
         (_M, rf"indices should be either on cpu or on the same device as the indexed tensor \((?P<found>{_D})\)"),
         (_M, rf"got (?P<argument>mask) on (?P<found>{_D}) and self on (?P<others>{_D})"),
         (_M, rf"expected device (?P<others>{_D}) but got device (?P<found>{_D}) for (?P<argument>value) tensor"),
-        (_M, rf"Expected tensor to have (?P<others>{_D}) Device, but got tensor with (?P<found>{_D}) Device"
-             r"(?: \(while checking arguments for (?:torch\.)?(?P<op>\w+))?"),
+        (_M, (rf"Expected tensor to have (?P<others>{_D}) Device, but got tensor with (?P<found>{_D}) Device"
+             r"(?: \(while checking arguments for (?:torch\.)?(?P<op>\w+))?")),
         (_M, rf"got self on (?P<others>{_D}) and (?P<argument>window) on (?P<found>{_D})"),
         (_M, rf"but found b on (?P<found>{_D}) and A on (?P<others>{_D})"),
         (_M, rf"Expected out tensor to have device (?P<others>{_D}), but got (?P<found>{_D}) instead"),
@@ -81,8 +81,9 @@ _PATTERNS: tuple[tuple[Complaint, re.Pattern[str]], ...] = tuple(
         (_M, rf"(?P<argument>scalar) tensor expected to be on (?P<others>{_D}) but is on (?P<found>{_D})"),
         (_C.HOST_ONLY, rf"Expected (?P<argument>scalars) to be on CPU, got (?P<found>{_D})"),
         (_C.HOST_ONLY, rf"(?P<argument>tensor_indices_or_sections) to be on cpu, but it's on (?P<found>{_D})"),
-        (_M, rf"Tensor for argument (?:#\d+ )?'?(?P<argument>\w+)'? is on (?:CPU|cpu),? but expected (?:it )?(?:to be )?on (?:GPU|(?P<others>{_D}))"
-             r"(?: \(while checking arguments for (?P<op>\w+?)(?:_out_mps_impl)?\))?"),
+        (_M, (r"Tensor for argument (?:#\d+ )?'?(?P<argument>\w+)'? is on (?:CPU|cpu),? but expected (?:it )?(?:to be )?on "
+             rf"(?:GPU|(?P<others>{_D}))"
+             r"(?: \(while checking arguments for (?P<op>\w+?)(?:_out_mps_impl)?\))?")),
         (_M, r"Expected (?P<argument>\w+)\.is_mps\(\) to be true"),
         (_M, rf"(?P<op>\w+): input\(device='(?P<found>{_D})'\) and weight\(device='?(?P<others>{_D})'?\)"),
         (_M, rf"is_cuda\(\) INTERNAL ASSERT FAILED .* expected a CUDA device but found (?P<found>{_D})"),
@@ -95,23 +96,24 @@ _PATTERNS: tuple[tuple[Complaint, re.Pattern[str]], ...] = tuple(
         (_M, r"(?P<op>masked_fill_): Expected inputs to be on same device"),
         (_M, r"tensors? (?:in list )?must (?:all )?be on the same device|need to be on the same device"),
         (_M, r"Found two parameters on different devices"),
-        (_M, rf"module must have its parameters and buffers on device (?P<others>{_D}).* found one of them on device: (?P<found>{_D})"),
+        (_M, (rf"module must have its parameters and buffers on device (?P<others>{_D}).* found one of them on device: "
+             rf"(?P<found>{_D})")),
         (_M, r"input module must be on the same type of devices|module parameters \{device"),
         (_M, rf"Tensor on device (?P<found>{_D}) is not on the expected device (?P<others>{_D})"),
         (_M, rf"values for attribute 'device' do not match: (?P<others>{_D}) != (?P<found>{_D})"),
         (_M, rf"set the storage of a tensor on device \"(?P<others>{_D})\" to a storage on different device \"(?P<found>{_D})\""),
-        (_C.GRADIENT, rf"Function (?P<op>\w+)Backward returned an invalid gradient .* expected device (?P<others>{_D}) but got "
-             rf"(?P<found>{_D})"),
+        (_C.GRADIENT, (rf"Function (?P<op>\w+)Backward returned an invalid gradient .* expected device (?P<others>{_D}) but got "
+             rf"(?P<found>{_D})")),
         (_C.GRADIENT, rf"(?:expected device|located on device with type) '?(?P<others>{_D})'? but got '?(?P<found>{_D})'?"),
         (_C.GRADIENT, rf"assign a gradient with device type '(?P<found>{_D})' to a tensor with device type '(?P<others>{_D})'"),
         (_C.GRADIENT, r"assign a gradient located on device with index"),
         (_C.GRADIENT, r"has changed the type of value \(was (?P<others_type>[\w.]+) got (?P<found_type>[\w.]+)\)"),
         (_C.NUMPY, rf"can't convert (?P<found>{_D}) device type tensor to numpy"),
         (_C.NUMPY, r"Can't get __cuda_array_interface__"),
-        (_C.HOST_ONLY, rf"'(?P<argument>lengths)' argument should be a 1D CPU int64 tensor, but got \w+ (?P<found>{_D}) \w+ tensor"),
+        (_C.HOST_ONLY, rf"'(?P<argument>lengths)' argument should be a 1D CPU int64 tensor, but got \w+ (?P<found>{_D}) \w+"),
         (_C.GENERATOR, rf"Expected a '(?P<others>{_D})' device type for generator but found '(?P<found>{_D})'"),
         (_C.GENERATOR, r"Cannot execute getNewGenerator\(\) without"),
-        (_C.PINNING, r"cannot pin '(?P<found_type>[\w.]+)' only dense CPU tensors can be pinned|Only dense CPU tensors can be pinned"),
+        (_C.PINNING, r"(?:cannot pin '(?P<found_type>[\w.]+)' o|O)nly dense CPU tensors can be pinned"),
         (_C.DTYPE, r"Cannot convert a (?:(?P<others_type>MPS) Tensor to )?(?P<dtype>float64)"),
         (_C.DTYPE, r"Trying to convert (?P<dtype>\w+) to the (?P<others_type>\w+) backend but it does not have support"),
         (_C.DTYPE, r"Required aspect (?P<dtype>fp64|fp16) is not supported on the device"),

@@ -18,8 +18,7 @@ from wherry.explain.scene import Scene, first
 from wherry.explain.source import Assignment, Site, Source, source_of
 from wherry.explain.suspects import Stray, from_leaves, making_of
 from wherry.explain.tensors import facts_of, is_operand
-from wherry.explain.written import Origin as Origin
-from wherry.explain.written import Trail, Where, class_sources
+from wherry.explain.written import Origin, Trail, Where, class_sources
 
 
 def trace(stray: Stray, scene: Scene) -> Origin | None:

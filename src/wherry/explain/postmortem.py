@@ -77,7 +77,8 @@ def conclude(scene: Scene, error: str) -> Diagnosis:
     stray = suspect(scene)
     if stray is None:
         here = scene.here
-        return without_culprit(scene.message, error, here.site, here.source.line(here.line), _operands(scene), scene.op)
+        line = here.source.line(here.line)
+        return without_culprit(scene.message, error, here.site, line, operands=_operands(scene), op=scene.op)
     origin = trace(stray, scene)
     case = Case(scene, stray, origin)
     cause, advice = causes.of(case)
@@ -109,6 +110,7 @@ def without_culprit(
     error: str,
     site: Site | None,
     line: str = "",
+    *,
     operands: tuple[Operand, ...] = (),
     op: str | None = None,
 ) -> Diagnosis:

@@ -184,11 +184,11 @@ def _of_dispatch(frame: Frame, scene: Scene) -> Iterator[Operand]:
     if frame.code.co_name != "__torch_dispatch__":
         return
     names = frame.names
-    func = names.get("func")
+    func: Any = names.get("func")
     if type(func).__module__ != "torch._ops" or type(func).__name__ != "OpOverload":
         return
     scene.op = func.name()
-    arguments = [argument.name for argument in func._schema.arguments]  # noqa: SLF001 - its public form is a string
+    arguments = [argument.name for argument in func._schema.arguments]
     args, kwargs = names.get("args"), names.get("kwargs")
     pairs: list[tuple[str | None, Any]] = []
     if type(args) is tuple:

@@ -206,12 +206,12 @@ class Source:
 
     def of_attribute(self, cls: ast.ClassDef, name: str) -> list[Assignment]:
         """The statements of a class's methods that set `self.name`, or register it."""
-        return [found for found in self._attributes(cls, name)]
+        return list(self._attributes(cls, name))
 
     def _attributes(self, body: ast.AST, name: str, receiver: str | None = "self") -> Iterator[Assignment]:
         for node in ast.walk(body):
             if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for target, value in _pairs(targets, node.value):
                     if (
                         isinstance(target, ast.Attribute)
@@ -302,7 +302,7 @@ def _pairs(targets: list[ast.expr], value: ast.expr | None) -> Iterator[tuple[as
 def _binds(node: ast.stmt, name: str) -> tuple[str, ast.expr | None] | None:
     """How a statement binds a name, and the expression the value comes from."""
     if isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target, value in _pairs(targets, node.value):
             if isinstance(target, ast.Name) and target.id == name and value is not None:
                 return "=", value

@@ -340,7 +340,7 @@ def _followed(stray: Stray, scene: Scene) -> Stray:
     if node is None:
         known = stray.frame.source.of_name(stray.name, stray.frame.function, before=stray.frame.line)
         node, frame = (known[-1].value, stray.frame) if known and known[-1].how == "=" else (None, None)
-    if node is None or frame is not stray.frame or moves(node):
+    if node is None or frame is None or frame is not stray.frame or moves(node):
         return stray
     source = from_leaves(node, frame, stray.device, stray.expected, scene)
     if source is None or source.value is stray.value or source.node is None:

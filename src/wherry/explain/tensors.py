@@ -79,7 +79,7 @@ def facts_of(obj: Any) -> Facts:
         try:
             storage = base.untyped_storage(obj)
             record = storage.__dict__.get(ATTRIBUTE)
-            key = storage._cdata  # noqa: SLF001 - the identity of the bytes, also where there are none
+            key = storage._cdata
         except (NotImplementedError, RuntimeError):  # sparse, functorch
             own = tree.instance_dict(obj).get("_wherry_place")
             device = own.name if own is not None else device

@@ -397,10 +397,8 @@ class Trail:
         fields = [s.target.id for s in cls.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
         if name not in fields or source.tree is None:
             return None
-        made = [
-            n for n in ast.walk(source.tree)
-            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == cls.name and source.class_of(n) is not cls
-        ]  # fmt: skip
+        made = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and _constructs(node, cls.name)]
+        made = [node for node in made if source.class_of(node) is not cls]
         if len(made) != 1:
             return None
         position = fields.index(name)
@@ -442,6 +440,10 @@ class Trail:
 
 
 # -- small questions
+
+
+def _constructs(call: ast.Call, name: str) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == name
 
 
 def _element_of(found: Origin, key: object) -> Origin:

@@ -20,12 +20,14 @@ def recognise(case: Case) -> Advice | None:
     read = case.scene.message
     if read.complaint is Complaint.CHECKPOINT:
         return Advice(
-            f"The checkpoint was saved on a {read.found or 'device'} that is not here, and torch.load puts tensors back where they were.",
+            f"The checkpoint was saved on a {read.found or 'device'} that is not here, and torch.load puts "
+            "tensors back where they were.",
             "Say where they go: torch.load(path, map_location=device)",
         )
     if read.complaint is Complaint.ORDINAL:
         return Advice(
-            f"{case.name} is sent to a device index that does not exist here: fewer devices are visible than the program counts on.",
+            f"{case.name} is sent to a device index that does not exist here: fewer devices are visible "
+            "than the program counts on.",
             'Count from 0 to torch.accelerator.device_count() - 1, or take the current device: device="cuda".',
         )
     if read.complaint is not Complaint.ABSENT:
@@ -44,7 +46,8 @@ def recognise(case: Case) -> Advice | None:
             text = " ".join(source.text(factory).split())
             return Advice(
                 why,
-                f"Make it where the data is: {text[:-1].rstrip()}{', ' if factory.args or factory.keywords else ''}device={device})",
+                "Make it where the data is: "
+                f"{text[:-1].rstrip()}{', ' if factory.args or factory.keywords else ''}device={device})",
             )
         return Advice(why, f"Follow the data: {' '.join(source.text(call.func.value).split())}.to({device})")
     return Advice(why, f"Name no backend: use {device} as the device, chosen once with wherry.pick().")

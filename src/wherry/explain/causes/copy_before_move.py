@@ -29,7 +29,8 @@ def recognise(case: Case) -> Advice | None:
     held = case.held_by or case.name
     mover = f"{case.mover.text} ({case.where(case.mover.site)})" if case.mover is not None else f"{original} was moved"
     return Advice(
-        f"{held} belongs to a copy, {text} ({case.where(case.origin.site)}), that was made while {original} was on {case.device}: "
+        f"{held} belongs to a copy, {text} ({case.where(case.origin.site)}), that was made while "
+        f"{original} was on {case.device}: "
         f"{mover} moves the original, not its copy.",
         f"Copy after {case.mover.text if case.mover is not None else 'the move'}, or move the copy as well: "
         f"{_copy_name(case, copied)}.to({case.device_text})",

@@ -35,7 +35,8 @@ def recognise(case: Case) -> Advice | None:
             )
             how = "does not move" if mentioned else "leaves out"
             return Advice(
-                f"{cls.name}.{method.name}() (line {method.lineno}) {how} the field {field}, so {case.name} stays on {case.device}.",
+                f"{cls.name}.{method.name}() (line {method.lineno}) {how} the field {field}, so "
+                f"{case.name} stays on {case.device}.",
                 f"Move it there too: {field}=self.{field}.to({device})"
                 if _builds_new(method)
                 else f"Move it there too: self.{field} = self.{field}.to({device})",

@@ -51,7 +51,8 @@ def recognise(case: Case) -> Advice | None:
 def _advice(case: Case, source: Source, call: ast.Call, text: str, site: Site) -> Advice:
     written = " ".join(source.text(call).split())
     return Advice(
-        f"{written} ({case.where(site)}) returns a new tensor, and the result is thrown away: {text} still names the one on {case.device}.",
+        f"{written} ({case.where(site)}) returns a new tensor, and the result is thrown away: {text} still "
+        f"names the one on {case.device}.",
         f"Keep the result: {text} = {written}",
     )
 
@@ -61,7 +62,8 @@ def _in_loop(case: Case, source: Source, call: ast.Call, over: str, site: Site) 
     device = ", ".join(source.text(a) for a in (*call.args, *call.keywords)) or f'"{case.expected}"'
     root = over.partition(".")[0]
     return Advice(
-        f"{written} ({case.where(site)}) moves a copy that only the loop's variable names: what {root} holds stays on {case.device}.",
+        f"{written} ({case.where(site)}) moves a copy that only the loop's variable names: what {root} "
+        f"holds stays on {case.device}.",
         f"Build a new one: {root} = {{key: value.to({device}) for key, value in {root}.items()}}"
         if ".values" in over or ".items" in over
         else f"Build a new one: {root} = [value.to({device}) for value in {root}]",

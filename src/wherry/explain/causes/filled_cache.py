@@ -36,9 +36,11 @@ def _of_function(case: Case) -> Advice | None:
     name = frame.source.text(call.func) if call is not None and cached else getattr(function, "name", "the function")
     use = case.name if cached else f"{name}(...)"
     return Advice(
-        f"{name} is cached: it made its table on {case.device} once and hands out that same tensor ever after; the table is part of "
+        f"{name} is cached: it made its table on {case.device} once and hands out that same tensor ever "
+        "after; the table is part of "
         "no module, so no .to moves it.",
-        f"Move what it returns to where it is used: {use}.to({case.device_beside}). Or give {name} a device argument, which then is part of the key.",
+        f"Move what it returns to where it is used: {use}.to({case.device_beside}). Or give {name} a "
+        "device argument, which then is part of the key.",
     )
 
 
@@ -72,8 +74,10 @@ def _of_attribute(case: Case) -> Advice | None:
     else:
         fix = f"Ask for the device as well, if {written} or {text}.device != {device}:, and build it there with device={device}."
     return Advice(
-        f"{text} is a cache: it was filled in {case.maker_name}() (line {case.origin.site.line}) when everything was on {case.device}, "
-        f"before {case.passed_by}. It is a plain attribute, which Module.to does not move, and the test `{written}` does not look at the device.",
+        f"{text} is a cache: it was filled in {case.maker_name}() (line {case.origin.site.line}) when "
+        f"everything was on {case.device}, "
+        f"before {case.passed_by}. It is a plain attribute, which Module.to does not move, and the test "
+        f"`{written}` does not look at the device.",
         fix,
     )
 
@@ -124,7 +128,8 @@ def _returned_from_dictionary(case: Case) -> Advice | None:
 
 def _dictionary_advice(case: Case, text: str) -> Advice:
     return Advice(
-        f"{text} is a cache that {case.maker_name}() filled while it worked on {case.device}; its key does not name the device, so "
+        f"{text} is a cache that {case.maker_name}() filled while it worked on {case.device}; its key does "
+        "not name the device, so "
         f"the same tensor is handed out for {case.expected}.",
         f"Make the device part of the key, {text}[(key, {case.device_beside})], or move what comes out: {case.moved(case.name)}",
     )

@@ -34,7 +34,8 @@ def recognise(case: Case) -> Advice | None:
     named = case.stray.via or case.name
     subject = f"{named} is made" if named not in shown else "It is made"
     return Advice(
-        f"{subject} in {name}() by {shown} ({where}) without device=, so every call makes a new tensor on {case.device}, wherever its input is.",
+        f"{subject} in {name}() by {shown} ({where}) without device=, so every call makes a new tensor on "
+        f"{case.device}, wherever its input is.",
         f"Make it where the data is: {case.with_device(case.factory, device)}",
     )
 
@@ -45,12 +46,15 @@ def _device_in(case: Case) -> str:
     assert maker is not None
     for node in ast.walk(maker):
         if (
-            isinstance(node, ast.Attribute)
-            and node.attr in ("shape", "device", "dtype")
-            and isinstance(node.value, ast.Name)
+            (
+                isinstance(node, ast.Attribute)
+                and node.attr in ("shape", "device", "dtype")
+                and isinstance(node.value, ast.Name)
+            )
+            and node.value.id != "self"
+            and any(a.arg == node.value.id for a in maker.args.args)
         ):
-            if node.value.id != "self" and any(a.arg == node.value.id for a in maker.args.args):
-                return f"{node.value.id}.device"
+            return f"{node.value.id}.device"
     if any(a.arg == "device" for a in (*maker.args.args, *maker.args.kwonlyargs)):
         return "device"
     return case.device_variable or case.device_text

@@ -46,9 +46,10 @@ def recognise(case: Case) -> Advice | None:
 
 def _has_moved_parts(module: object, case: Case) -> bool:
     for found in tree.search([("", module)], most=600, deadline=case.scene.deadline):
-        if found.steps and found.steps[-1].kind in (Kind.PARAMETER, Kind.BUFFER):
-            if facts_of(found.value).device == case.stray.expected and found.value is not case.stray.value:
-                return True
+        if not found.steps or found.steps[-1].kind not in (Kind.PARAMETER, Kind.BUFFER):
+            continue
+        if facts_of(found.value).device == case.stray.expected and found.value is not case.stray.value:
+            return True
     return False
 
 

@@ -31,7 +31,8 @@ def recognise(case: Case) -> Advice | None:
             moved = any(isinstance(n, ast.Attribute) and n.attr == attribute for n in ast.walk(method))
             if moved:
                 why = (
-                    f"{text} is a plain attribute that only {cls.name}.{method.name}() moves (line {method.lineno}), and {case.passed_by} "
+                    f"{text} is a plain attribute that only {cls.name}.{method.name}() moves (line "
+                    f"{method.lineno}), and {case.passed_by} "
                     f"does not call it: Module.to goes through _apply, and a parent's never calls its children's {method.name}()."
                 )
             else:

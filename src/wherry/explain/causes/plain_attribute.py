@@ -41,7 +41,8 @@ def recognise(case: Case) -> Advice | None:
 def _object(case: Case, text: str) -> Advice:
     held = case.links[-1].name
     return Advice(
-        f"{text} is an object that is no module ({held}) and holds the tensor {case.name}; {case.passed_by} moves parameters and buffers of "
+        f"{text} is an object that is no module ({held}) and holds the tensor {case.name}; "
+        f"{case.passed_by} moves parameters and buffers of "
         "modules, and does not look into other objects.",
         f"Keep its tensors as buffers of the module and build it from them when it is used, or move it by hand: "
         f"{case.path_text} = {case.path_text}.to({case.device_text})",

@@ -37,9 +37,13 @@ def recognise(case: Case) -> Advice | None:
         wanted += "Dict" if kind == "dict" else "List"
         fix = f"Hold them in an {wanted}: {_rewritten(case, attribute, wanted)}"
     else:
-        fix = f'Register each as a buffer, self.register_buffer(f"{attribute.strip("_")}_{{i}}", tensor), and look it up when it is used.'
+        fix = (
+            f'Register each as a buffer, self.register_buffer(f"{attribute.strip("_")}_{{i}}", tensor), and '
+            "look it up when it is used."
+        )
     return Advice(
-        f"{text} is a plain {kind} of {holds}. A module registers what is assigned to it directly and does not look into a {kind}, "
+        f"{text} is a plain {kind} of {holds}. A module registers what is assigned to it directly and does "
+        f"not look into a {kind}, "
         f"so {case.passed_by} does not reach them.",
         fix,
     )

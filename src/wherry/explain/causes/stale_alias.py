@@ -82,19 +82,22 @@ def _registered_in(node: ast.expr, source: Source, case: Case) -> Iterator[str]:
         names = source.text(part).split(".")
         if names[0] != "self" or not all(name.isidentifier() for name in names):
             continue
-        value, kinds = owner, []
+        value, kinds, reached = owner, list[Kind](), "self"
         for name in names[1:]:
-            kinds = [
-                step.kind
-                for step, child in tree.children(value)
-                if step.key == name and child is tree.attribute(value, name)
-            ]
-            value = tree.attribute(value, name)
+            inner = tree.attribute(value, name)
+            kinds += [step.kind for step, child in tree.children(value) if step.key == name and child is inner]
+            value, reached = inner, f"{reached}.{name}"
             if value is tree.MISSING or tree.is_tensor(value):
                 break
-        if value is not tree.MISSING and tree.is_tensor(value) and kinds and kinds[0] in (Kind.PARAMETER, Kind.BUFFER):
-            if facts_of(value).device == case.stray.expected and not _computes(node, part, source):
-                yield ".".join(names[: names.index(name) + 1])
+        if (
+            value is tree.MISSING
+            or not tree.is_tensor(value)
+            or not kinds
+            or kinds[-1] not in (Kind.PARAMETER, Kind.BUFFER)
+        ):
+            continue
+        if facts_of(value).device == case.stray.expected and not _computes(node, part, source):
+            yield reached
 
 
 def _computes(node: ast.expr, part: ast.expr, source: Source) -> bool:
