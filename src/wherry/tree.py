@@ -154,7 +154,7 @@ def instance_dict(obj: object) -> dict[str, Any]:
     """The dictionary of an instance, or an empty one where it has none or hides it."""
     for cls in mro(obj):
         own = type.__dict__["__dict__"].__get__(cls).get("__dict__")
-        if own is not None and not isinstance(own, types.GetSetDescriptorType):
+        if own is not None and not isinstance(own, types.GetSetDescriptorType | types.MemberDescriptorType):
             return {}  # a class that answers for it itself
     try:
         found = object.__getattribute__(obj, "__dict__")

@@ -98,6 +98,23 @@ class Case:
             return path
         return Found(path.value, wider.root, (*wider.owners, *path.owners), (*wider.steps, *path.steps))
 
+    @cached_property
+    def whole(self) -> Found | None:
+        """The path from the outermost module that holds the stray's, also where every link of it is registered."""
+        path = self.path
+        for _ in range(3):
+            if path is None or not path.owners:
+                break
+            wider = self._holder(path.owners[0])
+            if (
+                wider is None
+                or not tree.is_module(wider.owners[0])
+                or any(owner is path.owners[0] for owner in wider.owners)
+            ):
+                break
+            path = Found(path.value, wider.root, (*wider.owners, *path.owners), (*wider.steps, *path.steps))
+        return path
+
     def _nearest_path(self) -> Found | None:
         own = self.stray.found
         if own is not None and own.steps and _lives(own, self.stray.frame):
@@ -335,8 +352,56 @@ class Case:
 
     @property
     def device_beside(self) -> str:
-        """The same, where a function should follow its input: the tensor beside the stray comes first."""
-        return f"{self.beside}.device" if self.beside is not None else self.device_text
+        """The same, where a function should follow its input: the tensor beside the stray comes first, then an argument."""
+        if self.beside is not None:
+            return f"{self.beside}.device"
+        frame = self.scene.here
+        for name, value in frame.names.items():
+            if not name.isidentifier() or frame.kind_of(name) != "argument" or not tree.is_tensor(value):
+                continue
+            if facts_of(value).device == self.stray.expected and name != self.name:
+                return f"{name}.device"
+        return self.device_text
+
+    @cached_property
+    def device_in_maker(self) -> str | None:
+        """How the function that made the stray can say the device: by what it can see. None where it sees nothing of it."""
+        maker, source = self.maker, self.origin.source if self.origin is not None else None
+        if maker is self.scene.here.function:
+            return self.device_beside
+        known = self.device_variable
+        if maker is None or source is None:
+            return known if known is not None and known.isidentifier() else None
+        arguments = [a.arg for a in (*maker.args.posonlyargs, *maker.args.args, *maker.args.kwonlyargs)]
+        for node in ast.walk(maker):
+            if (
+                (
+                    isinstance(node, ast.Attribute)
+                    and node.attr in ("shape", "device", "dtype")
+                    and isinstance(node.value, ast.Name)
+                )
+                and node.value.id in arguments
+                and node.value.id != "self"
+            ):
+                return f"{node.value.id}.device"
+        if "device" in arguments:
+            return "device"
+        if known is not None and (source.of_name(known, None) or (known.startswith("self.") and "self" in arguments)):
+            return known
+        return None
+
+    def attribute_value(self, link: Link) -> str:
+        """What the class of a link's owner sets that attribute to, as written; "..." where that cannot be told."""
+        for source, cls in class_sources(link.owner):
+            for found in source.of_attribute(cls, str(link.step.key)):
+                plain = found.how == "=" and getattr(found.function, "name", "") == "__init__"
+                if (
+                    plain
+                    and found.value is not None
+                    and not (isinstance(found.value, ast.Constant) and found.value.value is None)
+                ):
+                    return " ".join(source.text(found.value).split())
+        return "..."
 
     def moved(self, text: str, device: str | None = None) -> str:
         """An expression moved, as code: `x.to(device)`, `(a / b).to(device)`."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 import ast
 
 from wherry import tree
-from wherry.explain.case import Case
+from wherry.explain.case import Case, Link
 from wherry.explain.causes._cause import Advice, Cause, Example
+from wherry.explain.written import class_sources
 from wherry.tree import Kind
 
 
@@ -21,6 +22,9 @@ def recognise(case: Case) -> Advice | None:
         return None
     link = case.links[-1]
     node = case.statement
+    again = _registered_again(case, link)
+    if again is not None:
+        return again
     if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
         return None
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -39,6 +43,24 @@ def recognise(case: Case) -> Advice | None:
         ".to() moves what is there when it is called; it is no setting for what comes later.",
         f"Write into the {what} instead of replacing it: {instead}",
     )
+
+
+def _registered_again(case: Case, link: Link) -> Advice | None:
+    """A buffer that a method other than the constructor registers anew."""
+    if link.step.kind is not Kind.BUFFER:
+        return None
+    for source, cls in class_sources(link.owner):
+        for found in source.of_attribute(cls, str(link.step.key)):
+            if found.how == "register_buffer" and getattr(found.function, "name", "__init__") != "__init__":
+                value = " ".join(source.text(found.value).split()) if found.value is not None else "..."
+                return Advice(
+                    f"{case.name} is registered anew in {getattr(found.function, 'name', '')}() (line "
+                    f"{found.node.lineno}), with a tensor on "
+                    f"{case.device}: .to() moves what is there when it is called.",
+                    f"Register it where the old one was: {case.moved(value, f'{case.name}.device')}, or "
+                    f"use {case.device_beside}.",
+                )
+    return None
 
 
 CAUSE = Cause(

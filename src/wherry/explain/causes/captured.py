@@ -25,9 +25,9 @@ def recognise(case: Case) -> Advice | None:
         return None
     where = f" ({case.where(case.origin.site)})" if case.origin is not None else ""
     fix = f"Move it where it is used: {case.moved(case.name)}"
-    if case.factory is not None and case.device_variable is not None:
+    if case.factory is not None and case.device_in_maker is not None:
         fix = (
-            f"Make it on the device: {case.with_device(case.factory, case.device_variable)}. Or move it where "
+            f"Make it on the device: {case.with_device(case.factory, case.device_in_maker)}. Or move it where "
             f"it is used: {case.moved(case.name)}"
         )
     return Advice(f"{case.name} {how}{where}, on {case.device}; no .to of a model reaches it.", fix)

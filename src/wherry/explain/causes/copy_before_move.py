@@ -28,12 +28,15 @@ def recognise(case: Case) -> Advice | None:
     original = case.origin.source.text(argument) if argument is not None else "the original"
     held = case.held_by or case.name
     mover = f"{case.mover.text} ({case.where(case.mover.site)})" if case.mover is not None else f"{original} was moved"
+    whole = isinstance(case.statement, ast.Assign) and any(
+        part is copied for part in (case.statement.value, getattr(case.statement.value, "func", None))
+    )
+    also = f", or move the copy as well: {_copy_name(case, copied)}.to({case.device_text})" if whole else "."
     return Advice(
         f"{held} belongs to a copy, {text} ({case.where(case.origin.site)}), that was made while "
         f"{original} was on {case.device}: "
         f"{mover} moves the original, not its copy.",
-        f"Copy after {case.mover.text if case.mover is not None else 'the move'}, or move the copy as well: "
-        f"{_copy_name(case, copied)}.to({case.device_text})",
+        f"Copy after {case.mover.text if case.mover is not None else 'the move'}{also}",
     )
 
 

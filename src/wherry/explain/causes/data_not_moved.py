@@ -30,24 +30,15 @@ def recognise(case: Case) -> Advice | None:
         return None
     moved = _moved_sibling(case)
     which = f"; {moved} did move" if moved is not None else ""
-    how = case.origin.how if case.origin is not None else ""
     came = ""
-    if how == "for":
-        came = f" as it came out of {_text(case)}"
+    loop = case.statement
+    if case.origin is not None and isinstance(loop, ast.For) and case.making is not None:
+        came = f" as it came out of {' '.join(case.origin.source.text(loop.iter).split())}"
     elif case.origin is not None:
         came = f" from {case.where(case.origin.site)}"
     return Advice(
         f"{name} is on {case.device}{came}, and was never moved{which}.",
         f"Move it too: {name}.to({case.device_text})",
-    )
-
-
-def _text(case: Case) -> str:
-    assert case.origin is not None
-    return (
-        " ".join(case.origin.source.text(case.origin.node).split())
-        if isinstance(case.origin.node, ast.expr)
-        else "the loader"
     )
 
 

@@ -35,6 +35,17 @@ def _of_function(case: Case) -> Advice | None:
         return None
     name = frame.source.text(call.func) if call is not None and cached else getattr(function, "name", "the function")
     use = case.name if cached else f"{name}(...)"
+    if (
+        isinstance(function, ast.FunctionDef)
+        and not cached
+        and "cached_property" in ast.dump(function.decorator_list[0])
+    ):
+        return Advice(
+            f"{case.name} is a cached property: it was computed once, on {case.device}, and that same "
+            "tensor is handed out ever after; "
+            "it is no buffer, so no .to moves it.",
+            f"Move what it hands out: {case.moved(case.name)}. Or make it a plain property, or a buffer.",
+        )
     return Advice(
         f"{name} is cached: it made its table on {case.device} once and hands out that same tensor ever "
         "after; the table is part of "

@@ -33,6 +33,14 @@ def recognise(case: Case) -> Advice | None:
         arguments = [*node.args, *(k for k in node.keywords if k.arg != "device")]
         drawn = f"{source.text(node.func)}({', '.join(source.text(a) for a in arguments)}).to({device})"
         fix = f"Draw on the CPU and move the result: {drawn}. Or {other}."
+    elif (
+        isinstance(node, ast.Call)
+        and case.expected == "cpu"
+        and not any(keyword.arg == "device" for keyword in node.keywords)
+    ):
+        source = case.scene.here.source
+        drawn = ", ".join(source.text(a) for a in (*node.args, *node.keywords))
+        fix = f"Draw where the generator is: {source.text(node.func)}({drawn}, device={case.name}.device)"
     return Advice(
         f"{case.name} is a random generator of {case.device}, which cannot fill a tensor on {case.expected}; "
         "a torch.Generator has a fixed device and cannot be moved.",

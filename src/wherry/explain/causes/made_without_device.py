@@ -30,34 +30,16 @@ def recognise(case: Case) -> Advice | None:
     where = case.where(case.origin.site)
     written = " ".join(case.origin.source.text(case.factory).split())
     shown = written if len(written) <= 60 else f"{case.origin.source.text(case.factory.func)}(...)"
-    device = case.device_beside if inside else _device_in(case)
+    device = case.device_in_maker
     named = case.stray.via or case.name
     subject = f"{named} is made" if named not in shown else "It is made"
     return Advice(
         f"{subject} in {name}() by {shown} ({where}) without device=, so every call makes a new tensor on "
         f"{case.device}, wherever its input is.",
-        f"Make it where the data is: {case.with_device(case.factory, device)}",
+        f"Make it where the data is: {case.with_device(case.factory, device)}"
+        if device is not None
+        else f"Move it to the data, {case.moved(named)}, or pass the device to {name}() and make it there: device=device",
     )
-
-
-def _device_in(case: Case) -> str:
-    """How the function that makes it can know the device: from one of its arguments that it asks for a shape, or at all."""
-    maker = case.maker
-    assert maker is not None
-    for node in ast.walk(maker):
-        if (
-            (
-                isinstance(node, ast.Attribute)
-                and node.attr in ("shape", "device", "dtype")
-                and isinstance(node.value, ast.Name)
-            )
-            and node.value.id != "self"
-            and any(a.arg == node.value.id for a in maker.args.args)
-        ):
-            return f"{node.value.id}.device"
-    if any(a.arg == "device" for a in (*maker.args.args, *maker.args.kwonlyargs)):
-        return "device"
-    return case.device_variable or case.device_text
 
 
 CAUSE = Cause(

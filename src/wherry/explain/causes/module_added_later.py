@@ -10,14 +10,15 @@ from __future__ import annotations
 import ast
 
 from wherry import tree
-from wherry.explain.case import Case
+from wherry.explain.case import Case, Link
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.tensors import facts_of
 from wherry.tree import Kind
 
 
 def recognise(case: Case) -> Advice | None:
-    links = case.links
+    path = case.whole
+    links = [] if path is None else [Link(owner, step) for owner, step in zip(path.owners, path.steps, strict=True)]
     if not links or links[-1].step.kind not in (Kind.PARAMETER, Kind.BUFFER) or not tree.is_module(links[-1].owner):
         return None
     registered = [link for link in links if link.step.kind is Kind.MODULE]
@@ -29,14 +30,18 @@ def recognise(case: Case) -> Advice | None:
     if added is None and not _has_moved_parts(top, case):
         return None
     position = links.index(added or registered[-1])
-    assert case.path is not None
-    name = case.path.root + "".join(step.text for step in case.path.steps[: position + 1])
+    assert path is not None
+    name = path.root + "".join(step.text for step in path.steps[: position + 1])
     made = f" ({case.where(case.origin.site)})" if case.origin is not None else ""
     node = case.statement
     fix = f"Move the new module: {name}.to({case.device_text})"
-    if isinstance(node, ast.Assign) and case.origin is not None and isinstance(node.targets[0], ast.Attribute):
+    target = node.targets[0] if isinstance(node, ast.Assign) else None
+    if not isinstance(target, ast.Attribute | ast.Subscript) or str(links[position].step.key) not in ast.dump(target):
+        again = f", or call {case.mover.text} once more" if case.mover is not None else ""
+        fix = f"Move what was added: {name}.to({case.device_text}){again}"
+    elif isinstance(node, ast.Assign) and case.origin is not None:
         value = " ".join(case.origin.source.text(node.value).split())
-        fix = f"Move the new module: {case.origin.source.text(node.targets[0])} = {value}.to({case.device_text})"
+        fix = f"Move the new module: {case.origin.source.text(target)} = {value}.to({case.device_text})"
     return Advice(
         f"{name} was made on {case.device}{made} and put into {links[position].name} after {case.passed_by} had moved the rest; "
         ".to() is a move, made once, and no setting.",

@@ -20,7 +20,9 @@ _OVERRIDES = ("cuda", "to", "_apply", "cpu", "mps", "xpu")
 
 def recognise(case: Case) -> Advice | None:
     link = case.plain_attribute
-    if link is None or not tree.is_module(link.owner):
+    if link is None:
+        return _of_registered(case)
+    if not tree.is_module(link.owner):
         return None
     attribute = str(link.step.key)
     for source, cls in class_sources(link.owner):
@@ -40,14 +42,24 @@ def recognise(case: Case) -> Advice | None:
                     f"{cls.name}.{method.name}() (line {method.lineno}) is an override that leaves {text} out: "
                     "a plain attribute is moved by whoever thinks of it."
                 )
-            value = _value(case, attribute)
+            value = case.attribute_value(link)
             return Advice(why, f'Register it, and drop the override: self.register_buffer("{attribute}", {value})')
         del source
     return None
 
 
-def _value(case: Case, attribute: str) -> str:
-    return (case.statement_value if attribute in ast.dump(case.statement or ast.Pass()) else None) or "..."
+def _of_registered(case: Case) -> Advice | None:
+    """A registered tensor that an override of `_apply`, which every move goes through, held back."""
+    for link in reversed(case.links):
+        for _, cls in class_sources(link.owner) if tree.is_module(link.owner) else ():
+            method = next((m for m in cls.body if isinstance(m, ast.FunctionDef) and m.name == "_apply"), None)
+            if method is not None:
+                return Advice(
+                    f"{case.name} is registered, but {cls.name}._apply() (line {method.lineno}) is an override, and all that "
+                    "moves a module goes through _apply: it does not pass the move on.",
+                    "Let the move through: return super()._apply(fn, recurse), and change only what has to be different.",
+                )
+    return None
 
 
 CAUSE = Cause(

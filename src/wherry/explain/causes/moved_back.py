@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ast
 
-from wherry import tree
 from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.idioms import moves
+from wherry.tree import Kind
 
 
 def recognise(case: Case) -> Advice | None:
@@ -25,7 +25,7 @@ def recognise(case: Case) -> Advice | None:
     text = " ".join(case.origin.source.text(node).split())
     where = case.where(case.origin.site)
     receiver = case.origin.source.text(node.func.value)
-    if any(tree.is_module(link.owner) for link in case.links):
+    if case.links and case.links[-1].step.kind in (Kind.PARAMETER, Kind.BUFFER):
         return Advice(
             f"{text} ({where}) moved the module itself to the CPU, and nothing moved it back before it was used again.",
             f"Move it back, {receiver}.to({case.device_text}), or save a copy and leave it in place: "

@@ -19,14 +19,17 @@ from wherry.tree import MISSING
 def recognise(case: Case) -> Advice | None:
     link = case.plain_attribute
     if link is None:
-        return None
+        return _of_class(case)
     attribute = str(link.step.key)
     text = case.text_up_to(link)
     if tree.class_attribute(link.owner, attribute) is not MISSING and attribute not in tree.instance_dict(link.owner):
         text = f"{link.name}.{attribute}"
     if case.links[-1] is not link:
         return _object(case, text)
-    fix = f'Register it: self.register_buffer("{attribute}", {_value(case, attribute)})'
+    fix = f'Register it: self.register_buffer("{attribute}", {case.attribute_value(link)})'
+    if not case.made_at_start and case.factory is None:
+        after = case.mover.text if case.mover is not None else "the move"
+        fix = f"Make it anew after {after}, or move it where it is used: {case.moved(case.name)}"
     if not case.made_at_start and case.factory is not None and case.origin is not None:
         made = case.with_device(case.factory, case.device_text)
         fix = f'Make it where the rest is, {made}, or register it in __init__: self.register_buffer("{attribute}", ...)'
@@ -38,8 +41,34 @@ def recognise(case: Case) -> Advice | None:
     )
 
 
+def _of_class(case: Case) -> Advice | None:
+    """A tensor in the body of a module's class."""
+    node = case.stray.node
+    owner = case.stray.frame.value(node.value) if isinstance(node, ast.Attribute) else MISSING
+    if not isinstance(node, ast.Attribute) or owner is MISSING or not tree.is_module(owner):
+        return None
+    if tree.class_attribute(owner, node.attr) is not case.stray.value:
+        return None
+    name = tree.class_name(owner)
+    return Advice(
+        f"{name}.{node.attr} is a tensor in the body of the class, made once and shared by all its objects; "
+        f"{case.passed_by} moves parameters and buffers of one object.",
+        f"Move it where it is used, {case.moved(case.name)}, or register it in __init__: "
+        f'self.register_buffer("{node.attr.lower()}", {case.statement_value or "..."})',
+    )
+
+
 def _object(case: Case, text: str) -> Advice:
     held = case.links[-1].name
+    if held in ("list", "dict", "tuple", "set", "deque", "OrderedDict", "defaultdict"):
+        filled = (
+            f" It was filled in {case.maker_name}(), when everything was on {case.device}." if case.maker_name else ""
+        )
+        return Advice(
+            f"{text} is a plain {held} of tensors; {case.passed_by} moves parameters and buffers, and does not look into "
+            f"a {held}.{filled}",
+            f"Fill it anew when the device differs, or move what is in it where it is used: {case.moved(case.name)}",
+        )
     return Advice(
         f"{text} is an object that is no module ({held}) and holds the tensor {case.name}; "
         f"{case.passed_by} moves parameters and buffers of "
@@ -47,13 +76,6 @@ def _object(case: Case, text: str) -> Advice:
         f"Keep its tensors as buffers of the module and build it from them when it is used, or move it by hand: "
         f"{case.path_text} = {case.path_text}.to({case.device_text})",
     )
-
-
-def _value(case: Case, attribute: str) -> str:
-    node = case.statement
-    if node is not None and any(isinstance(n, ast.Attribute) and n.attr == attribute for n in ast.walk(node)):
-        return case.statement_value or "..."
-    return "..."
 
 
 CAUSE = Cause(

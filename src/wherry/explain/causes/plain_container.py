@@ -8,8 +8,6 @@ Source   PyTorch documentation, "torch.nn.ModuleList"; torch/nn/modules/module.p
 
 from __future__ import annotations
 
-import ast
-
 from wherry import tree
 from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
@@ -35,7 +33,7 @@ def recognise(case: Case) -> Advice | None:
     wanted = {"modules": "nn.Module", "parameters": "nn.Parameter"}.get(holds)
     if wanted is not None:
         wanted += "Dict" if kind == "dict" else "List"
-        fix = f"Hold them in an {wanted}: {_rewritten(case, attribute, wanted)}"
+        fix = f"Hold them in an {wanted}: self.{attribute} = {wanted}({case.attribute_value(link)})"
     else:
         fix = (
             f'Register each as a buffer, self.register_buffer(f"{attribute.strip("_")}_{{i}}", tensor), and '
@@ -65,16 +63,6 @@ def _what(case: Case, position: int) -> str:
 
 def _filled_later(case: Case, link: object) -> bool:
     return case.maker_name not in ("__init__", None) and not case.made_at_start
-
-
-def _rewritten(case: Case, attribute: str, wanted: str) -> str:
-    node = case.statement
-    if case.origin is not None and isinstance(node, ast.Assign):
-        target = node.targets[0]
-        if isinstance(target, ast.Attribute) and target.attr == attribute:
-            value = " ".join(case.origin.source.text(node.value).split())
-            return f"self.{attribute} = {wanted}({value})"
-    return f"self.{attribute} = {wanted}(...)"
 
 
 CAUSE = Cause(

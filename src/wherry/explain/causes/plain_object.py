@@ -33,25 +33,23 @@ def recognise(case: Case) -> Advice | None:
     if type(link.owner).__module__.startswith("torch.distributions"):
         return Advice(
             f"{holder} is {what} distribution built from tensors on {case.device}; distributions are no modules and have no .to.",
-            f"Build it from parameters on the device: {_with_device(case)}",
+            f"Build it from parameters on the device: {case.with_device(case.factory, case.device_in_maker)}"
+            if case.factory is not None and case.device_in_maker is not None
+            else "Keep its parameters as buffers of a module, and build the distribution from them when it is used.",
         )
     made = f" ({case.where(case.origin.site)})" if case.origin is not None else ""
     field = case.path.root + "".join(step.text for step in case.path.steps[: position + 1])
     fix = f"Move it where the object is made: {field} = {field}.to({case.device_text})"
-    if case.factory is not None:
-        fix = f"Make it on the device: {case.with_device(case.factory, case.device_variable or case.device_text)}"
+    if case.device_in_maker is None:
+        fix = f"Move it where it is used: {case.moved(case.name)}"
+    elif case.factory is not None:
+        fix = f"Make it on the device: {case.with_device(case.factory, case.device_in_maker)}"
     if len(case.links) > position + 1 and not tree.is_tensor(case.path.owners[-1]):
         fix = f"Move what it holds: {case.path_text} = {case.path_text}.to({case.device_text})"
     return Advice(
         f"{case.path_text} is held by {what}, which is no module: no .to reaches it, and it was made on {case.device}{made}.",
         fix,
     )
-
-
-def _with_device(case: Case) -> str:
-    if case.factory is not None:
-        return case.with_device(case.factory, case.device_variable or case.device_text)
-    return f"{case.moved(case.name, case.device_text)}"
 
 
 CAUSE = Cause(

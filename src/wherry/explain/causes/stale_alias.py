@@ -28,7 +28,10 @@ def recognise(case: Case) -> Advice | None:
                 registered = _registered(source, found, case)
                 if registered is not None:
                     return _advice(case, case.text_up_to(link), registered, found.node.lineno)
-    elif case.stray.frame.kind_of(case.name.partition("[")[0].partition(".")[0]) in (
+    attribute = _of_object(case)
+    if attribute is not None:
+        return attribute
+    if link is None and case.stray.frame.kind_of(case.name.partition("[")[0].partition(".")[0]) in (
         "local",
         "closure",
         "global",
@@ -37,6 +40,20 @@ def recognise(case: Case) -> Advice | None:
         found = _taken(case)
         if found is not None:
             return _advice(case, case.name, *found)
+    return None
+
+
+def _of_object(case: Case) -> Advice | None:
+    """The attribute of an object that is no module, set to `layer.weight.data`."""
+    for link in case.links:
+        if link.step.kind is not Kind.ATTRIBUTE or tree.is_module(link.owner):
+            continue
+        for source, cls in class_sources(link.owner):
+            for found in source.of_attribute(cls, str(link.step.key)):
+                node = found.value
+                if isinstance(node, ast.Attribute) and (node.attr == "data" or node.attr in ("weight", "bias")):
+                    text = source.text(node.value if node.attr == "data" else node)
+                    return _advice(case, case.text_up_to(link), text, found.node.lineno)
     return None
 
 
