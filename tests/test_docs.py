@@ -60,3 +60,12 @@ def test_backends_page_names_every_backend_file() -> None:
 
     for backend in backends.all():
         assert f"{backend.name}.py" in text
+
+
+def test_explain_page_names_every_cause() -> None:
+    from wherry.explain import causes
+
+    text = (DOCS / "explain.md").read_text(encoding="utf-8")
+
+    for cause in causes.every():
+        assert f"\n| {cause.name} |" in text

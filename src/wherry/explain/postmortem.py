@@ -20,6 +20,9 @@ from wherry.explain.source import Site, Source
 from wherry.explain.suspects import Stray, siblings_of, suspect
 from wherry.explain.tensors import facts_of, is_operand
 
+_SENT_HOME = ("Original Traceback (most recent call last)", "from user code:", "Traceback of TorchScript")
+_REMOTE = ("_RemoteTraceback", "_ExceptionWithTraceback", "RemoteTraceback")
+
 
 def explain_exception(exc: BaseException) -> Diagnosis | None:
     """Explain a device error: which tensor did not get moved, where it comes from, why, and what to do.
@@ -58,7 +61,9 @@ def explain_exception(exc: BaseException) -> Diagnosis | None:
 
 def _explain(exc: BaseException) -> Diagnosis | None:
     text = _text(exc)
-    if "raceback (most recent call last)" in text or "from user code:" in text:
+    if type(exc).__name__ != "AssertionError" and (
+        any(words in text for words in _SENT_HOME) or type(exc).__name__ in _REMOTE
+    ):
         # A worker, another process or a compiler sent its own traceback home as text: that is where it happened.
         from wherry.explain.log import explain_log
 

@@ -25,7 +25,7 @@ def plain(diagnosis: Diagnosis, width: int = _WIDTH) -> str:
 
 def show(diagnosis: Diagnosis, console: Console) -> None:
     """Print it, in colour where the console has any."""
-    for line in lines(diagnosis, max(60, min(console.width, 120))):
+    for line in lines(diagnosis, max(60, min(console.width, _WIDTH))):
         console.print(line, soft_wrap=True, highlight=False)
 
 

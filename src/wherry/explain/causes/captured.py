@@ -45,7 +45,7 @@ def _how(case: Case, frame: Frame, root: str) -> str | None:
         return None
     if kind == "global" and frame.code.co_name != "<module>" and frame.function is not None:
         return "is a global that was made once, when the file was read"
-    if any(link.step.kind in (Kind.CELL, Kind.DEFAULT, Kind.BOUND) for link in case.links):
+    if case.links and case.links[-1].step.kind in (Kind.CELL, Kind.DEFAULT, Kind.BOUND):
         return "is remembered by a function or a functools.partial"
     return None
 

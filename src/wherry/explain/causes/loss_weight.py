@@ -31,7 +31,7 @@ def recognise(case: Case) -> Advice | None:
         code = f"{criterion} = {' '.join(built.source.text(built.node).split())}.to({case.device_text})"
     return Advice(
         f"{criterion} is a module of its own that holds {what} as a buffer. It is no part of the network, "
-        f"so {case.passed_by} did not move it.",
+        + (f"so {case.passed_by} did not move it." if case.mover is not None else "and nothing moved it."),
         f"Move the loss as well, where it is made: {code}",
     )
 
