@@ -190,7 +190,19 @@ def _show_output(console: Console, verdict: Verdict, count: int | None) -> None:
     console.print(Rule(Text.assemble((verdict.backend, "device")), align="left", style="quiet"))
     # As it came: no wrapping, no markup, and the program's own colours.
     console.print(Text.from_ansi("\n".join(lines)), soft_wrap=True)
+    _explain(console, verdict)
     console.print()
+
+
+def _explain(console: Console, verdict: Verdict) -> None:
+    """Why it failed and what to do, where it was a device error."""
+    explanation = (verdict.result.error.explanation if verdict.result.error else None) or {}
+    for label in ("why", "fix"):
+        sentence = explanation.get(label)
+        if isinstance(sentence, str):
+            console.print(
+                Text.assemble((f"{label}  ", "heading"), (sentence, "good" if label == "fix" else "")), soft_wrap=True
+            )
 
 
 def _table(outcome: Matrix) -> Table:
