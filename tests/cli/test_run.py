@@ -55,7 +55,7 @@ def test_the_result_of_a_failure(folder, script):
     file = str(folder.path / "program.py")
     assert done.status == 1
     error = folder.result()["error"]
-    assert list(error) == ["type", "message", "file", "line", "op", "culprit", "operands", "why", "fix"]
+    assert list(error) == ["type", "message", "file", "line", "op", "culprit", "operands", "why", "fix", "siblings"]
     assert (error["type"], error["file"], error["line"]) == ("RuntimeError", file, 6)
     assert error["message"].startswith("Expected all tensors to be on the same device")
     assert error["operands"] == []
