@@ -14,6 +14,8 @@ import json, sys
 print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}})))
 """
 
+ERROR = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+
 # Programs that must not load torch, each as one line.
 TORCH_FREE = {
     "import wherry": "import wherry",
@@ -22,6 +24,8 @@ TORCH_FREE = {
     "pick module": "import wherry.pick",
     "dir": "import wherry; dir(wherry)",
     "command line": "from wherry.cli import app; app()",
+    "explain log": f"from wherry.explain.log import explain_log; explain_log({ERROR!r})",
+    "wherry explain": "import wherry.cli.explain, wherry.explain.text",
     "python -m wherry": "import wherry.__main__",
 }
 

@@ -82,20 +82,31 @@ class Described:
     The functions of this file, and what is built on them, take it for the object it describes.
 
     Attributes:
-        role: "tensor", "module", "optimizer", "list", "tuple", "dict", "object", "generator".
+        role: "tensor", "module", "optimizer", "object", "generator", "array", "function", "class", "namespace".
         name: What its class is called.
         device: Where it must be, of what the text says; None where it does not.
         parts: What hangs in it.
-        definition: The source and the node of its class, where the text has them.
-        is_parameter: Of a tensor: whether it is one.
+        definition: The source and the node of each of its classes that the text has, the most derived first.
+        is_parameter, has_history, dim, dtype: Of a tensor, as in `wherry.explain.tensors.Facts`.
+        storage: Of a tensor: the same object for all that share their bytes.
+        made: The line and the expression that made it, or None.
+        cls: What describes its class, or None.
+        meaning: What else the reader of the text keeps of it.
     """
 
     role: str
     name: str
     device: str | None = None
     parts: list[tuple[Step, Any]] = field(default_factory=list[tuple[Step, Any]])
-    definition: Any = None
+    definition: tuple[Any, ...] = ()
     is_parameter: bool = False
+    has_history: bool = False
+    dim: int = 1
+    dtype: str | None = None
+    storage: Any = None
+    made: Any = None
+    cls: Described | None = None
+    meaning: Any = None
 
 
 # What cannot hold a tensor of the program's, or holds the whole interpreter.
@@ -165,6 +176,9 @@ def instance_dict(obj: object) -> dict[str, Any]:
 
 def class_attribute(obj: object, name: str) -> Any:
     """What the classes of an object bind to a name, as it stands there, or `MISSING`."""
+    if type(obj) is Described:
+        own = next((value for step, value in obj.cls.parts if step.key == name), MISSING) if obj.cls else MISSING
+        return class_attribute(obj.cls, name) if own is MISSING and obj.cls is not None else own
     for cls in mro(obj):
         own = type.__dict__["__dict__"].__get__(cls)
         if name in own:
@@ -177,7 +191,8 @@ def attribute(obj: object, name: str) -> Any:
     if isinstance(obj, types.ModuleType) and type(obj) is types.ModuleType:
         return instance_dict(obj).get(name, MISSING)
     if type(obj) is Described:
-        return next((value for step, value in obj.parts if step.key == name), MISSING)
+        found = next((value for step, value in obj.parts if step.key == name), MISSING)
+        return class_attribute(obj, name) if found is MISSING else found
     own = instance_dict(obj)
     if name in own:
         return own[name]
@@ -246,6 +261,13 @@ def is_module(obj: object) -> bool:
     return _torch("torch.nn", "Module") in mro(obj)
 
 
+def is_namespace(obj: object) -> bool:
+    """Whether an object is an imported module."""
+    if type(obj) is Described:
+        return obj.role == "namespace"
+    return isinstance(obj, types.ModuleType)
+
+
 def is_optimizer(obj: object) -> bool:
     """Whether an object is an `Optimizer`."""
     if type(obj) is Described:
@@ -267,7 +289,11 @@ def _torch(module: str, name: str) -> object:
 def children(obj: object) -> Iterator[tuple[Step, Any]]:
     """The parts of one object, each with the step that leads to it."""
     if type(obj) is Described:
-        yield from obj.parts
+        for step, value in obj.parts:
+            if obj.role == "optimizer" and step.key == "state" and is_a(value, dict):
+                yield from ((Step(Kind.STATE, None, ".state[p]"), state) for state in list(dict.values(value)))
+            else:
+                yield step, value
         return
     if is_tensor(obj) or is_opaque(obj):
         return

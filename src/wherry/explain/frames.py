@@ -192,7 +192,7 @@ class Frame:
                 if name in NO_TENSOR or (name in _MOVES and not through_moves):
                     return
                 receiver = self.value(node.func.value)
-                if receiver is MISSING or not isinstance(receiver, types.ModuleType):
+                if receiver is MISSING or not tree.is_namespace(receiver):
                     yield from self.leaves(node.func.value, through_moves=through_moves)
             else:
                 if isinstance(node.func, ast.Name) and node.func.id in _ASKS:

@@ -1,44 +1,67 @@
 """A pasted log or traceback: what failed, where, and, from the sources that can be found, which tensor did not get moved.
 
-Needs no torch and runs nothing. Understands the tracebacks of Python, with or without the marks below a line, those of
-IPython and pytest, of TorchScript and of `torch.compile`'s "from user code", those that a DataLoader worker or another
-process sent home as text, and prefixes such as "[rank0]:".
+Needs no torch and runs nothing. `explain_log(text)` answers with a `Diagnosis`; `tracebacks(text)` is the parser alone. It
+knows the tracebacks of Python (with and without the marks below a line, chained, in an exception group), of IPython and of
+pytest, of TorchScript, what `torch.compile` says of "user code", and those that another process sent home as text. Before
+that, what a launcher or a logger put before each line is taken off, and the lines of several ranks are set apart.
 """
 
 from __future__ import annotations
 
-import ast
-import itertools
 import re
-import time
-import types
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from wherry.explain import message
-from wherry.explain.belief import Reading, Scope
 from wherry.explain.diagnosis import Diagnosis
-from wherry.explain.frames import Frame
 from wherry.explain.message import Message
-from wherry.explain.scene import Scene, complete, head
-from wherry.explain.source import Function, Site, Source, source_of
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_PREFIX = re.compile(r"^(?:\[(?:rank)?\d+\]:\s?|\S+ \d+ \S+ \| |E\s{2,}|\s*\|\s)")
-_PYTHON = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?\s*$')
-_IPYTHON = re.compile(
-    r"^(?:File (?P<file>[^\s:]+\.py):(?P<line>\d+)(?:, in (?P<function>[\w.<>]+))?|Cell In\[\d+\], line (?P<cell>\d+))"
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)")
+_STREAM = re.compile(r"^(\[(?:rank|default)?\d+\]:|\([\w.<>=: -]*?(?:pid|rank)=?\s?\d+[^)]*\)) ?")
+_BEGINS = re.compile(r"(?:Original )?Traceback \(most recent call last\):|Traceback of TorchScript[^\n]*:$")
+_PYTHON = re.compile(r'^\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9})(?:, in (?P<function>.{1,300}))?\s*$')
+_CELL = re.compile(
+    r"^(?:Cell In|Input In) ?\[(?P<cell>\d*)\],? (?:line (?P<line>\d{1,9})(?:, in (?P<function>.+))?|in (?P<scope>.+))$"
 )
+_IPYTHON = re.compile(
+    r"^(?:File )?(?P<file>[^\s:]{1,500}\.py):(?P<line>\d{1,9}),? in (?P<function>[^\n]{1,300})$"  # since 8
+    r"|^(?:File )?\[?(?P<old><ipython-input[^>\n]{1,100}>|[~/\w.-]{1,500}\.py)\]?(?:\([^)\n]*\))? in (?P<called>[^\n]{1,300})$"
+)
+_SHOWN = re.compile(r"^-+> ?(?:\[)?(?P<line>\d{1,9})(?:\](?:\([^)\n]*\)|))? ?(?P<code>.*)$")
+_CONTEXT = re.compile(r"^\s+(?:\[)?\d{1,9}(?:\]|\b)")
 _PYTEST = re.compile(
-    r"^(?P<file>[\w./\\-]+\.py):(?P<line>\d+): (?P<error>[\w.]*(?:Error|Exception)|in (?P<function>\w+))?\s*$"
+    r"^(?P<file>[\w./\\:-]{1,500}\.py):(?P<line>\d{1,9}): ?(?:in (?P<function>\S+)|(?P<error>[\w.]*(?:Error|Exception|Failed)))?$"
 )
 _ERROR = re.compile(
-    r"^\s*(?P<kind>(?:[\w]+\.)*\w*(?:Error|Exception|Interrupt|Exit|Warning|Failed))(?::\s?(?P<text>.*))?$"
+    r"^(?P<kind>(?:\w+\.){0,8}\w{0,80}(?:Error|Exception|Interrupt|Exit|Failed|Errors))(?:: ?(?P<text>.*))?$"
 )
-_MARKS = re.compile(r"^(?P<indent>\s*)(?P<marks>[~^]+)\s*(?:<--- HERE)?$")
-_LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "\\lib\\", "/torch/", "<frozen ")
+_MARKS = re.compile(r"^(?P<indent>\s*)(?P<marks>[~^]+[~^ ]*?)\s*(?P<here><--- HERE)?$")
+_LIBRARY = (
+    "site-packages",
+    "dist-packages",
+    "/lib/python3",
+    "\\lib\\",
+    "/torch/nn/modules/",
+    "/wherry/rehearse/",
+    "<frozen ",
+    "<string>",
+)
+_ERROR_WORDS = ("Error", "Exception", "Interrupt", "Exit", "Failed")
+_PLAIN_WORDS = (
+    "xpected",
+    "should be",
+    "must be",
+    "annot",
+    "an't",
+    "found at least",
+    "does not have",
+    "ot compiled",
+    "Placeholder",
+)
+_START_WORDS = (*_ERROR_WORDS, 'File "', ".py", " In", "Traceback", "from user code", "exception", "<ipython")
+"""What must stand in a line for the patterns to be worth trying: a log is long, and most of it is something else."""
+_LONGEST = 2_000  # characters of a line that are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +69,7 @@ class Entry:
     """One entry of a traceback.
 
     Attributes:
-        file, line, function: Where.
+        file, line, function: Where; the function is None where the log does not say.
         code: The line of source that the log shows, without its indentation; or "".
         span: First and last column of what its marks underline, in that text; or None.
     """
@@ -59,7 +82,7 @@ class Entry:
 
     @property
     def is_users(self) -> bool:
-        return not any(part in self.file for part in _LIBRARY)
+        return not any(part in self.file or part in self.file.lower() for part in _LIBRARY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +92,24 @@ class Traceback:
     Attributes:
         entries: The outermost first.
         kind, text: The exception's type and text.
+        chained: Whether it is the consequence of the one before it.
     """
 
     entries: tuple[Entry, ...]
     kind: str
     text: str
+    chained: bool = False
+
+    @property
+    def read(self) -> Message | None:
+        """What the error says; None where it is not about devices."""
+        # torch.compile has a RuntimeError of its own, which repeats the text of the real one.
+        return message.read("RuntimeError" if self.kind.endswith("RuntimeError") else self.kind, self.text)
+
+    @property
+    def is_users(self) -> bool:
+        """Whether an entry is in the program's own files."""
+        return any(entry.is_users for entry in self.entries)
 
 
 def explain_log(text: str, root: Path | None = None) -> Diagnosis | None:
@@ -86,213 +122,238 @@ def explain_log(text: str, root: Path | None = None) -> Diagnosis | None:
     Returns:
         The diagnosis of the last device error in it, or None where there is none. What the sources do not tell is left out.
     """
-    device_errors = [
-        (found, read) for found in tracebacks(text) if (read := message.read(found.kind, found.text)) is not None
-    ]
-    # The innermost entry is the user's in the one that tells most.
-    for found, read in reversed(device_errors):
-        if any(entry.is_users for entry in found.entries):
-            return _explain(found, read, root or Path.cwd())
-    if device_errors:
-        found, read = device_errors[-1]
-        return _explain(found, read, root or Path.cwd())
-    return None
+    from wherry.explain.logged import explain_traceback
+
+    found = last_device_error(tracebacks(text))
+    if found is None:
+        return None
+    read = found.read
+    assert read is not None
+    return explain_traceback(found, read, root or Path.cwd())
+
+
+def last_device_error(found: list[Traceback]) -> Traceback | None:
+    """The one to explain: the last, or rather the one it is the consequence of, where that says the same."""
+    about = [number for number, one in enumerate(found) if one.read is not None]
+    if not about:
+        return None
+    number = next((n for n in reversed(about) if found[n].is_users), about[-1])
+    while found[number].chained and number - 1 in about and (found[number - 1].is_users or not found[number].is_users):
+        number -= 1
+    return found[number]
 
 
 def tracebacks(text: str) -> list[Traceback]:
-    """The tracebacks of a log, in order."""
-    lines = [_PREFIX.sub("", _ANSI.sub("", line)) for line in text.splitlines()]
+    """The tracebacks of a log, in order; those of each rank or worker together. What is only an error's text is one, too."""
     found: list[Traceback] = []
-    entries: list[Entry] = []
-    number = 0
-    while number < len(lines):
-        line = lines[number]
-        entry, number = _entry(lines, number)
-        if entry is not None:
-            entries.append(entry)
-            continue
-        error = _ERROR.match(line)
-        if error is not None and (entries or message.read(error["kind"], error["text"] or "") is not None):
-            said = [error["text"] or ""]
-            while number < len(lines) and lines[number].strip() and not _starts(lines[number]) and len(said) < 40:
-                said.append(lines[number])
-                number += 1
-            found.append(Traceback(tuple(entries), error["kind"], "\n".join(said)))
-            if "Original Traceback" not in said[-1]:
-                entries = []
-        elif "Traceback (most recent call last)" in line or "from user code:" in line:
-            entries = []
-        elif error is None and line.strip() and not entries and message.read("RuntimeError", line) is not None:
-            found.append(Traceback((), "RuntimeError", line.strip()))
+    for lines in _streams(text):
+        found += _Reader(lines).read()
     return found
 
 
-def _starts(line: str) -> bool:
-    return bool(_PYTHON.match(line) or _ERROR.match(line) or "Traceback" in line or _IPYTHON.match(line))
+def _streams(text: str) -> Iterator[list[str]]:
+    """The lines of each process, without what was put before them."""
+    streams: dict[str, list[str]] = {}
+    for raw in text.replace("\r\n", "\n").split("\n"):
+        line = _ANSI.sub("", raw[:_LONGEST]).rpartition("\r")[2]
+        of = _STREAM.match(line)
+        streams.setdefault(of[1] if of is not None else "", []).append(line[of.end() :] if of is not None else line)
+    for lines in streams.values():
+        yield list(_without_prefix(lines))
 
 
-def _entry(lines: list[str], number: int) -> tuple[Entry | None, int]:
-    """The entry that begins at a line, and the number of the line after it."""
-    line = lines[number]
-    match = _PYTHON.match(line) or _IPYTHON.match(line)
-    if match is None:
-        pytest = _PYTEST.match(line)
-        if pytest is None:
-            return None, number + 1
-        shown = next(
-            (lines[i][1:].strip() for i in range(number - 1, max(-1, number - 40), -1) if lines[i].startswith(">")), ""
+def _without_prefix(lines: list[str]) -> Iterator[str]:
+    """Takes off what stands before "Traceback", such as a time, from that line and those like it."""
+    shape: re.Pattern[str] | None = None
+    for line in lines:
+        begins = _BEGINS.search(line)
+        if begins is not None:
+            prefix = line[: begins.start()]
+            if prefix.endswith(":") or not prefix.strip():
+                prefix = ""
+            shape = re.compile(re.sub(r"\d+", r"\\d+", re.escape(prefix))) if 0 < len(prefix) <= 200 else None
+            yield line[begins.start() :]
+            continue
+        match = shape.match(line) if shape is not None else None
+        yield line[match.end() :] if match is not None else line
+
+
+class _Reader:
+    """Goes through the lines of one process."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        self.at = 0
+        self.found: list[Traceback] = []
+        self.entries: list[Entry] = []
+        self.chained = False
+        self.said: tuple[str, str] | None = None  # pytest: the error stands before the line it happened at
+        self.inside = False  # between "Traceback" and its error
+
+    def read(self) -> list[Traceback]:
+        while self.at < len(self.lines):
+            before = self.at
+            self._line(self.lines[self.at])
+            self.at = max(self.at, before + 1)
+        return self.found
+
+    def _line(self, line: str) -> None:
+        text = line.lstrip(" |")
+        if not text:
+            return
+        if _BEGINS.search(text):
+            self.inside = True
+            if not self.found or "TorchScript" not in text:
+                self.entries = []
+        elif "exception was the direct cause" in text or "During handling of the above exception" in text:
+            self.chained = True
+        elif text.startswith("from user code:"):
+            self._user_code()
+        elif line.startswith("E  "):
+            self._of_pytest(line[1:].strip())
+        elif not self._entry(line):
+            self._error(text.strip())
+
+    # -- errors
+
+    def _error(self, text: str) -> None:
+        error = _ERROR.match(text) if any(word in text for word in _ERROR_WORDS) else None
+        if error is None:
+            if not self.inside and not self.entries and _is_plain(text):
+                self.found.append(Traceback((), "RuntimeError", text))
+            return
+        self.at += 1
+        said = [error["text"] or ""]
+        while self.at < len(self.lines) and len(said) < 40:
+            more = self.lines[self.at]
+            if not more.strip(" |") or _starts(more) or more.startswith(("E  ", "    +--")):
+                break
+            said.append(more)
+            self.at += 1
+        self._finish(error["kind"], "\n".join(said))
+
+    def _finish(self, kind: str, text: str) -> None:
+        found = Traceback(tuple(self.entries), kind, text, self.chained)
+        if self.entries or found.read is not None:
+            self.found.append(found)
+        self.entries, self.inside, self.chained = [], False, False
+
+    def _of_pytest(self, text: str) -> None:
+        error = _ERROR.match(text)
+        if error is not None and self.said is None:
+            self.said = (error["kind"], error["text"] or "")
+
+    def _user_code(self) -> None:
+        """`torch.compile`: where the program was, said after the error."""
+        self.at += 1
+        self.entries = []
+        while self.at < len(self.lines) and self._entry(self.lines[self.at]):
+            pass
+        entries, self.entries = self.entries, []
+        if self.found and entries:
+            last = self.found[-1]
+            outer = [entry for entry in last.entries if entry.is_users]
+            self.found[-1] = replace(last, entries=(*outer, *entries))
+
+    # -- entries
+
+    def _entry(self, line: str) -> bool:
+        """Reads an entry, where one begins here."""
+        text = line.strip(" |")
+        for hint, pattern, reader in (
+            ('File "', _PYTHON, self._python), (" In", _CELL, self._cell), (".py", _IPYTHON, self._ipython),
+            ("<ipython-input", _IPYTHON, self._ipython), (".py:", _PYTEST, self._pytest),
+        ):  # fmt: skip
+            match = pattern.match(text) if hint in text else None
+            if match is not None:
+                return reader(match)
+        return False
+
+    def _python(self, match: re.Match[str]) -> bool:
+        self.at += 1
+        shown: list[str] = []
+        while self.at < len(self.lines) and len(shown) < 40:
+            more = self.lines[self.at]
+            if not more.startswith((" ", "|")) or _PYTHON.match(more.lstrip(" |")) or _BEGINS.search(more):
+                break
+            shown.append(more.lstrip("|") if more.startswith("|") else more)
+            self.at += 1
+        code, span = _code(shown)
+        self.entries.append(Entry(match["file"], int(match["line"]), match["function"], code, span))
+        return True
+
+    def _cell(self, match: re.Match[str]) -> bool:
+        line, code = self._context()
+        file = f"<ipython-input-{match['cell']}-cell>"
+        self.entries.append(Entry(file, int(match["line"] or line or 1), _bare(match["function"]), code))
+        return True
+
+    def _ipython(self, match: re.Match[str]) -> bool:
+        line, code = self._context()
+        file = match["file"] or match["old"]
+        self.entries.append(
+            Entry(file, int(match["line"] or line or 1), _bare(match["function"] or match["called"]), code)
         )
-        return Entry(pytest["file"], int(pytest["line"]), pytest["function"], shown), number + 1
-    named = match.groupdict()
-    file = named.get("file") or "<cell>"
-    at = int(named.get("line") or named.get("cell") or 0)
-    number += 1
-    code, span = "", None
-    if named.get("cell") or (match.re is _IPYTHON):
-        while number < len(lines) and not _starts(lines[number]) and lines[number].strip():
-            arrow = re.match(r"^-+> ?(\d+) ?(.*)$", lines[number])
+        return True
+
+    def _context(self) -> tuple[int, str]:
+        """The line that the arrow points at, of those that IPython shows around it."""
+        self.at += 1
+        line, code = 0, ""
+        while self.at < len(self.lines):
+            more = self.lines[self.at]
+            arrow = _SHOWN.match(more)
             if arrow is not None:
-                code = arrow[2].strip()
-            number += 1
-        return Entry(file, at, named.get("function"), code), number
-    if number < len(lines) and lines[number].startswith(" ") and not _PYTHON.match(lines[number]):
-        indent = len(lines[number]) - len(lines[number].lstrip())
-        code = lines[number].strip()
-        number += 1
-        marks = _MARKS.match(lines[number]) if number < len(lines) else None
-        if marks is not None:
+                line, code = int(arrow["line"]), arrow["code"].strip()
+            elif not _CONTEXT.match(more) and (not more.strip() or _starts(more)):
+                break
+            self.at += 1
+        return line, code
+
+    def _pytest(self, match: re.Match[str]) -> bool:
+        shown = next((one for one in reversed(self.lines[max(0, self.at - 60) : self.at]) if one.startswith(">")), "")
+        below = self.lines[self.at + 1] if match["function"] and self.at + 1 < len(self.lines) else ""
+        code = (below if below.startswith("    ") else shown[1:] if not match["function"] else "").strip()
+        self.at += 1
+        self.entries.append(Entry(match["file"], int(match["line"]), _bare(match["function"]), code))
+        if match["error"] and self.said is not None:
+            self._finish(*self.said)
+            self.said = None
+        return True
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a line is the text of a device error, as somebody copies it out of a window."""
+    if not any(word in text for word in _PLAIN_WORDS):
+        return False
+    read = message.read("RuntimeError", text)
+    return read is not None and (read.argument is not None or read.found is not None or "Expected all tensors" in text)
+
+
+def _starts(line: str) -> bool:
+    text = line.lstrip(" |")
+    if not any(word in text for word in _START_WORDS):
+        return False
+    return bool(
+        _PYTHON.match(text) or _ERROR.match(text) or _BEGINS.search(text) or _CELL.match(text) or _IPYTHON.match(text)
+        or _PYTEST.match(text) or text.startswith(("from user code:", "The above exception", "During handling"))
+    )  # fmt: skip
+
+
+def _bare(function: str | None) -> str | None:
+    """A function's name as Python says it: IPython shows its class and its arguments, too."""
+    if function is None or function.startswith("<"):
+        return None if function is None or function.startswith("<cell") else function.partition("(")[0]
+    return function.partition("(")[0].rpartition(".")[2] or None
+
+
+def _code(shown: list[str]) -> tuple[str, tuple[int, int] | None]:
+    """The line of source among those below an entry, and what the marks underline."""
+    for number, line in enumerate(shown):
+        marks = _MARKS.match(line)
+        if marks is not None and number and marks["marks"].strip():
+            above = shown[number - 1]
+            indent = len(above) - len(above.lstrip())
             first = len(marks["indent"]) - indent
-            span = (max(0, first), first + len(marks["marks"].rstrip()))
-            number += 1
-    return Entry(file, at, named.get("function"), code, span), number
-
-
-class LoggedFrame(Frame):
-    """An entry of a pasted traceback, read like a live frame: names lead to what the source says they must be."""
-
-    def __init__(self, entry: Entry, source: Source, reading: Reading) -> None:
-        self.entry = entry
-        self._source = source
-        self._reading = reading
-        self._scope: Scope | None = None
-        self.outer: LoggedFrame | None = None
-        self.line = entry.line
-        self.is_users = entry.is_users
-        self.file = source.file
-        name = (entry.function or "<module>").rpartition(".")[2]
-        self.code: Any = types.SimpleNamespace(co_name=name, co_filename=source.file, co_varnames=(), co_argcount=0)
-        self.frame: Any = types.SimpleNamespace(f_globals={}, f_code=self.code, f_back=None)
-
-    @property
-    def names(self) -> dict[str, Any]:  # type: ignore[override]
-        return {}
-
-    @property
-    def source(self) -> Source:  # type: ignore[override]
-        return self._source
-
-    @property
-    def function(self) -> Function | None:  # type: ignore[override]
-        return self._source.function_of(self._source.statement(self.line)) if self.code.co_name != "<module>" else None
-
-    @property
-    def node(self) -> ast.AST | None:  # type: ignore[override]
-        text = self._source.line(self.line)
-        if self.entry.span is not None and self.entry.code and self.entry.code in text:
-            start = text.index(self.entry.code)
-            first, last = (len(text[: start + column].encode()) for column in self.entry.span)
-            return self._source.running(self.line, (self.line, self.line, first, last)) or self._source.statement(
-                self.line
-            )
-        return self._source.statement(self.line)
-
-    def kind_of(self, name: str) -> str:
-        function = self.function
-        if function is None:
-            return "global"
-        if name in [a.arg for a in (*function.args.args, *function.args.kwonlyargs)]:
-            return "argument"
-        return "local" if self._source.of_name(name, function) else "global"
-
-    @property
-    def scope(self) -> Scope:
-        """The names that its line sees, with the call that led here."""
-        if self._scope is None:
-            function = self.function
-            outer = None
-            if self.outer is not None:
-                call = _call_in(self.outer.node, self.code.co_name)
-                outer = None if call is None else (call, self.outer.scope)
-            self._scope = Scope(self._source, function, self.line, outer, self._source.class_of(function))
-        return self._scope
-
-    def value(self, node: ast.AST | None) -> Any:
-        if isinstance(node, ast.Constant):
-            return node.value
-        return self._reading.value(node, self.scope)
-
-    def look_up(self, name: str) -> Any:
-        return self._reading.value(ast.Name(name), self.scope)
-
-
-def _call_in(node: ast.AST | None, function: str) -> ast.Call | None:
-    """The call of a line that led to a function: by its name, or the only one there."""
-    calls = [part for part in ast.walk(head(node) or ast.Pass()) if isinstance(part, ast.Call)]
-    for call in calls:
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
-        if name == function:
-            return call
-    return calls[0] if len(calls) == 1 or (calls and function in ("forward", "__call__")) else None
-
-
-def _explain(found: Traceback, read: Message, root: Path) -> Diagnosis | None:
-    from wherry.explain.postmortem import conclude, without_culprit
-
-    away = next((device for device in read.devices if device not in ("cpu", "meta")), "cuda:0")
-    home = read.found if read.found is not None and read.found != away else "cpu"
-    reading = Reading(away, home)
-    frames: list[Frame] = []
-    for entry in found.entries:
-        source = _source(entry, root)
-        if entry.is_users and source is not None:
-            frames.append(LoggedFrame(entry, source, reading))
-    for outer, inner in itertools.pairwise(frames):
-        assert isinstance(inner, LoggedFrame)
-        assert isinstance(outer, LoggedFrame)
-        inner.outer = outer
-    error = f"{found.kind}: {found.text.strip().splitlines()[0] if found.text.strip() else ''}"
-    if not frames:
-        return without_culprit(read, error, _last_site(found), found.entries[-1].code if found.entries else "")
-    scene = Scene(RuntimeError(found.text), read, frames[::-1], [], op=read.op, deadline=time.monotonic() + 1.0)
-    complete(scene)
-    return conclude(scene, error)
-
-
-def _last_site(found: Traceback) -> Site | None:
-    if not found.entries:
-        return None
-    entry = next((e for e in reversed(found.entries) if e.is_users), found.entries[-1])
-    return Site(entry.file, entry.line, entry.function)
-
-
-def _source(entry: Entry, root: Path) -> Source | None:
-    """The source of an entry: the file it names, or one of that name below a folder, if it holds the line that is shown."""
-    for path in _places(entry.file, root):
-        source = source_of(str(path))
-        if source.lines and (not entry.code or entry.code in source.line(entry.line)):
-            return source
-    if not entry.code:
-        return None
-    # The line itself is all there is.
-    return Source(entry.file, [*["\n"] * (entry.line - 1), entry.code + "\n"])
-
-
-def _places(file: str, root: Path) -> Iterator[Path]:
-    path = Path(file).expanduser()
-    if path.is_file():
-        yield path
-    parts = path.parts
-    for position in range(len(parts)):
-        below = root.joinpath(*parts[position:]) if not parts[position].endswith((":", "/")) else root
-        if below.is_file():
-            yield below
+            return above.strip(), (max(0, first), first + len(marks["marks"].rstrip()))
+    return (shown[0].strip() if shown else ""), None

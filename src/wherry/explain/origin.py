@@ -8,7 +8,6 @@ parameter was made. Either way a value that was computed from another stray lead
 from __future__ import annotations
 
 import ast
-import types
 from typing import Any
 
 from wherry import callsite, tree
@@ -55,11 +54,7 @@ def _looks_at(node: ast.AST, frame: Frame) -> bool:
     for part in ast.walk(node):
         if isinstance(part, ast.Call):
             base = part.func.value if isinstance(part.func, ast.Attribute) else None
-            if (
-                base is None
-                or isinstance(frame.value(base), types.ModuleType)
-                or tree.is_module(frame.value(part.func))
-            ):
+            if base is None or tree.is_namespace(frame.value(base)) or tree.is_module(frame.value(part.func)):
                 return False
             if tree.is_module(frame.value(base)):
                 return False

@@ -103,9 +103,9 @@ def examine(exc: BaseException) -> Scene | None:
     return scene
 
 
-def complete(scene: Scene) -> None:
-    """Find the operands of a scene, and their names."""
-    scene.operands = list(_distinct(_participants(scene)))
+def complete(scene: Scene, operands: list[Operand] | None = None) -> None:
+    """Find the operands of a scene, unless they are known, and their names."""
+    scene.operands = list(_distinct(_participants(scene) if operands is None else operands))
     for operand in scene.operands[:40]:
         name(operand, scene)
 

@@ -190,9 +190,11 @@ def making_of(facts: Facts, scene: Scene) -> tuple[ast.AST | None, Frame | None]
     """The expression that made a storage, as a rehearsal recorded it, and its frame where that is still running."""
     if facts.code is None:
         return None, None
-    source = source_of(facts.code.co_filename)
-    line = facts.site.line if facts.site is not None else 0
-    node = source.running(line, position_of(facts.code, facts.instruction))
+    node = facts.node
+    if node is None:
+        source = source_of(facts.code.co_filename)
+        line = facts.site.line if facts.site is not None else 0
+        node = source.running(line, position_of(facts.code, facts.instruction))
     frame = next((f for f in scene.frames if f.code is facts.code), None)
     return node, frame
 

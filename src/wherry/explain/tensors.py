@@ -30,6 +30,7 @@ class Facts:
         has_history: Whether autograd computed it.
         site: Which line made it, where a rehearsal wrote that down.
         code, instruction: The same as code and offset, to find the very expression.
+        node: That expression, where the source alone told of it.
     """
 
     device: str | None
@@ -42,6 +43,7 @@ class Facts:
     site: Callsite | None
     code: Any = None
     instruction: int = -1
+    node: Any = None
 
 
 def is_generator(obj: object) -> bool:
@@ -59,7 +61,12 @@ def is_operand(obj: object) -> bool:
 def facts_of(obj: Any) -> Facts:
     """What is known of a tensor or a generator."""
     if type(obj) is tree.Described:
-        return Facts(obj.device, None, None, 1, id(obj), obj.is_parameter, False, None)
+        made = obj.made
+        return Facts(
+            obj.device, None, obj.dtype, obj.dim, id(obj if obj.storage is None else obj.storage), obj.is_parameter,
+            obj.has_history, None if made is None else made.site, None if made is None else made.code, -1,
+            None if made is None else made.node,
+        )  # fmt: skip
     if is_generator(obj):
         return _generator(obj)
     import torch

@@ -558,7 +558,7 @@ def default_of(function: Function | None, name: str) -> ast.expr | None:
 def class_sources(obj: object) -> list[tuple[Source, ast.ClassDef]]:
     """The definitions of the classes of an object that are the user's own."""
     if type(obj) is tree.Described:
-        return [] if obj.definition is None else [obj.definition]
+        return list(obj.definition)
     is_users = callsite.judge()
     found = []
     for cls in tree.mro(obj):
