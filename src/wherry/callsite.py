@@ -19,7 +19,7 @@ _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STDLIBS = tuple({os.path.normcase(sysconfig.get_paths()[name]) + os.sep for name in ("stdlib", "platstdlib")})
 _PACKAGES = ("site-packages", "dist-packages")
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_TYPED_IN = ("<stdin>", "<ipython-input-", "<doctest ")
+_TYPED_IN = ("<stdin>", "<ipython-input-", "<doctest ", "<timed ")
 _NOT_THE_USERS = ("torch", "torchgen", "functorch")
 
 library: dict[str, bool] = {}

@@ -6,6 +6,7 @@ else is changed, and `%unload_ext wherry` puts it back.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -33,8 +34,9 @@ def begin(shell: Any) -> None:
         result = show(exc_tuple, *args, **kwargs)
         if explained is not None:
             # A notebook's stderr is no terminal, and shows colour all the same.
-            sys.stdout.flush()
-            show_text(explained, Console(file=sys.stderr, force_terminal=True, highlight=False))
+            with contextlib.suppress(Exception):  # a fault of ours must not hide the cell's error
+                sys.stdout.flush()
+                show_text(explained, Console(file=sys.stderr, force_terminal=True, highlight=False))
         return result
 
     setattr(shell, _BEFORE, show)

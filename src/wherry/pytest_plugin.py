@@ -6,6 +6,7 @@ never torch: where torch is not loaded there is no device error.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     from wherry.explain.context import is_explained
 
     error = call.excinfo.value
-    diagnosis = None if is_explained(error) else explain_exception(error)
-    if diagnosis is not None:
-        report.sections.append(("wherry", str(diagnosis)))
+    with contextlib.suppress(Exception):  # a fault of ours must not cost anybody a test report
+        diagnosis = None if is_explained(error) else explain_exception(error)
+        if diagnosis is not None:
+            report.sections.append(("wherry", str(diagnosis)))
 
 
 def _hide_machinery(error: BaseException) -> None:

@@ -188,7 +188,7 @@ def class_attribute(obj: object, name: str) -> Any:
 
 def attribute(obj: object, name: str) -> Any:
     """The attribute of an object, as far as it can be had without running code; else `MISSING`."""
-    if isinstance(obj, types.ModuleType) and type(obj) is types.ModuleType:
+    if type(obj) is types.ModuleType:
         return instance_dict(obj).get(name, MISSING)
     if type(obj) is Described:
         found = next((value for step, value in obj.parts if step.key == name), MISSING)
@@ -201,12 +201,12 @@ def attribute(obj: object, name: str) -> Any:
         if is_a(parts, dict) and dict.__contains__(parts, name):  # type: ignore[arg-type]
             return dict.__getitem__(parts, name)  # type: ignore[arg-type]
     found = class_attribute(obj, name)
-    if isinstance(found, types.MemberDescriptorType):  # a slot
+    if type(found) is types.MemberDescriptorType:  # a slot
         try:
             return found.__get__(obj)
         except AttributeError:
             return MISSING
-    if isinstance(obj, type):
+    if is_a(obj, type):
         for cls in type.__dict__["__mro__"].__get__(obj):
             own = type.__dict__["__dict__"].__get__(cls)
             if name in own:
@@ -265,7 +265,7 @@ def is_namespace(obj: object) -> bool:
     """Whether an object is an imported module."""
     if type(obj) is Described:
         return obj.role == "namespace"
-    return isinstance(obj, types.ModuleType)
+    return is_a(obj, types.ModuleType)
 
 
 def is_optimizer(obj: object) -> bool:

@@ -53,7 +53,7 @@ def test_a_file_is_explained(log: Path) -> None:
         "  made at line 4",
         "    4 | scale = torch.full((3,), 2.0)",
         "  why  scale is on cpu from line 4, and was never moved.",
-        "  fix  Move it too: scale.to(x.device)",
+        "  fix  Move it too: scale = scale.to(x.device)",
     ]
 
 

@@ -139,6 +139,18 @@ def test_a_text_is_taken_apart(
         ("AssertionError", f"assert '{TWO}, but found at least two devices, cuda:0 and cpu!' == ''"),
         ("ConnectionError", "device cpu of host cuda did not answer"),
         ("RuntimeError", ""),
+        ("ValueError", "device must be 'cpu', 'cuda' or 'mps', got 'gpu'"),
+        (
+            "RuntimeError",
+            "Expected one of cpu, cuda, ipu, xpu, mkldnn, hip, mps, meta device type at start of device string: gpu",
+        ),
+        ("RuntimeError", "HTTP 500: device 'cpu' offline; device 'cuda' offline"),
+        ("RuntimeError", "NCCL error: unhandled cuda error, device cpu"),
+        ("RuntimeError", "results on device differ: cpu 0.5 vs cuda 0.7"),
+        ("RuntimeError", "found at least two devices named kitchen"),
+        ("KeyError", "Invalid device id"),
+        ("OSError", "device index is out of range"),
+        ("NotImplementedError", "Could not run 'aten::linalg_inv_ex' with arguments from the 'SparseCPU' backend."),
     ],
 )
 def test_other_errors_are_not_about_devices(kind: str, text: str) -> None:

@@ -40,8 +40,8 @@ def test_a_diagnosis_in_a_few_lines(fail, tmp_path) -> None:
 wherry: self.grid is on cpu, and should be on cuda:0
   failed at /program.py:13, in forward()
     13 | return self.lin(x) * self.grid + self.step
-       |                 -    ^^^^^^^^^
-       |                 cuda:0 cpu
+       |        -----------   ^^^^^^^^^
+       |        cuda:0        cpu
   made at line 8, in __init__()
      8 | self.grid = torch.linspace(0, 1, 4)
   why  self.grid is a plain attribute of Ruler, neither a parameter nor a registered buffer, so

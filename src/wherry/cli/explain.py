@@ -43,6 +43,11 @@ def explain(
         complain(f"--root {root} is no folder.")
         raise typer.Exit(Status.MISUSE)
     text = _read(log)
+    if not text.strip():
+        where = "stdin" if log in (None, "-") else str(log)
+        hint = " Errors go to stderr: python train.py 2>&1 | wherry explain." if where == "stdin" else ""
+        complain(f"{where} is empty.{hint}")
+        raise typer.Exit(Status.MISUSE)
 
     from wherry.explain import text as texts  # after the checks: they should answer at once
     from wherry.explain.log import explain_log

@@ -197,6 +197,10 @@ def _show_output(console: Console, verdict: Verdict, count: int | None) -> None:
 def _explain(console: Console, verdict: Verdict) -> None:
     """Why it failed and what to do, where it was a device error."""
     explanation = (verdict.result.error.explanation if verdict.result.error else None) or {}
+    culprit = explanation.get("culprit")
+    if isinstance(culprit, dict):
+        where = f" is on {culprit['device']}, and should be on {culprit['expected_device']}"
+        console.print(Text.assemble((str(culprit["name"]), "bad"), where), soft_wrap=True)
     for label in ("why", "fix"):
         sentence = explanation.get(label)
         if isinstance(sentence, str):

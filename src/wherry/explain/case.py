@@ -17,7 +17,7 @@ from wherry.explain.frames import Frame
 from wherry.explain.idioms import MOVES, atom, factory_in, moves, receiver_of
 from wherry.explain.message import Complaint
 from wherry.explain.origin import Origin, origin_of_value
-from wherry.explain.scene import Scene
+from wherry.explain.scene import NOTEBOOK, Scene
 from wherry.explain.source import Function, Site, Source, shortened
 from wherry.explain.suspects import Stray
 from wherry.explain.tensors import facts_of, is_operand
@@ -135,7 +135,9 @@ class Case:
         for frame in self.scene.frames[:6]:
             if frame.code.co_name == "<module>" and "get_ipython" in frame.names:
                 continue  # a notebook's names hold the whole notebook
-            roots = [(name, value) for name, value in frame.names.items() if value is not target]
+            roots = [
+                (name, value) for name, value in frame.names.items() if value is not target and name not in NOTEBOOK
+            ]
             roots.sort(key=lambda pair: pair[0] != "self")
             for found in tree.search(roots, most=4_000, deadline=self.scene.deadline):
                 if not found.steps:
@@ -242,7 +244,17 @@ class Case:
         return None if self.making is None else factory_in(self.making)
 
     def with_device(self, call: ast.Call, device: str) -> str:
-        """A factory call with `device=` added, as code."""
+        """The expression that made the stray, with `device=` added to the factory call in it, as code."""
+        assert self.origin is not None
+        made = self._call_with_device(call, device)
+        if isinstance(self.making, ast.expr) and self.making is not call:
+            whole = " ".join(self.origin.source.text(self.making).split())
+            alone = " ".join(self.origin.source.text(call).split())
+            if whole.count(alone) == 1 and len(whole) <= 160:
+                return whole.replace(alone, made)
+        return made
+
+    def _call_with_device(self, call: ast.Call, device: str) -> str:
         assert self.origin is not None
         text = " ".join(self.origin.source.text(call).split())
         if not text.endswith(")"):
@@ -350,7 +362,12 @@ class Case:
             return self.device_variable
         if self.beside is not None:
             return f"{self.beside}.device"
-        return f'"{self.expected}"'
+        return self.device_named
+
+    @property
+    def device_named(self) -> str:
+        """The device as code for another line than the one that failed: the program's own variable, else a string."""
+        return self.device_variable or f'"{(self.stray.expected or "cuda").removesuffix(":0")}"'
 
     @property
     def device_beside(self) -> str:
@@ -407,7 +424,28 @@ class Case:
 
     def moved(self, text: str, device: str | None = None) -> str:
         """An expression moved, as code: `x.to(device)`, `(a / b).to(device)`."""
-        return f"{atom(text)}.to({device or self.device_beside})"
+        moved = f"{atom(text)}.to({device or self.device_beside})"
+        if text == self.name and self.in_place:
+            return f"{text} = {moved}, before this line"
+        return moved
+
+    @cached_property
+    def in_place(self) -> bool:
+        """Whether the failing line writes into the stray: moved within the line, a copy would be written into."""
+        node, text = self.scene.node, self.scene.here.source.text
+        if isinstance(node, ast.AugAssign):
+            return text(node.target) == self.name
+        if isinstance(node, ast.Assign):
+            return any(isinstance(t, ast.Subscript) and text(t.value) == self.name for t in node.targets)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            return text(node.value) == self.name
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            return (
+                node.func.attr.endswith("_")
+                and not node.func.attr.startswith("_")
+                and text(node.func.value) == self.name
+            )
+        return False
 
     # -- looking around
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any, TypeVar, overload
 
 from wherry.explain.diagnosis import Diagnosis
 from wherry.explain.postmortem import explain_exception
 
 _MARK = "wherry: "
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Explaining(contextlib.ContextDecorator):
@@ -32,11 +35,16 @@ class Explaining(contextlib.ContextDecorator):
             return
         self.diagnosis = explain_exception(error)
         if self.diagnosis is not None:
-            note(error, self.diagnosis)
+            with contextlib.suppress(Exception):  # a fault of ours must not take the place of the error
+                note(error, self.diagnosis)
 
 
-def explain() -> Explaining:
-    """Explain the device errors of a block.
+@overload
+def explain() -> Explaining: ...
+@overload
+def explain(function: F) -> F: ...
+def explain(function: F | None = None) -> Explaining | F:
+    """Explain the device errors of a block, or of a function: `@wherry.explain`.
 
     The exception goes on as it is, with the explanation added as a note, which Python prints below its traceback, and
     notebooks and pytest do too (Python 3.11; before that it is printed on stderr). Entering the block does nothing, so it
@@ -49,8 +57,11 @@ def explain() -> Explaining:
     ... except RuntimeError:
     ...     print(explained.diagnosis.culprit.name)
     torch.ones(2)
+
+    Args:
+        function: The function to decorate. Not a generator or a coroutine function: those run after it has returned.
     """
-    return Explaining()
+    return Explaining() if function is None else Explaining()(function)
 
 
 def note(error: BaseException, diagnosis: Diagnosis) -> None:
@@ -65,9 +76,17 @@ def note(error: BaseException, diagnosis: Diagnosis) -> None:
 
 
 def is_explained(error: BaseException) -> bool:
-    """Whether a note of ours is on an exception already."""
-    try:
-        notes = BaseException.__getattribute__(error, "__notes__")
-    except AttributeError:
-        return False
-    return type(notes) is list and any(type(text) is str and text.startswith(_MARK) for text in notes)
+    """Whether a note of ours is on an exception already, or on what it was raised from."""
+    one: BaseException | None = error
+    for _ in range(10):
+        if one is None:
+            return False
+        try:
+            notes = BaseException.__getattribute__(one, "__notes__")
+        except AttributeError:
+            notes = None
+        if type(notes) is list and any(type(text) is str and text.startswith(_MARK) for text in notes):
+            return True
+        base = vars(BaseException)
+        one = base["__cause__"].__get__(one) or base["__context__"].__get__(one)
+    return False

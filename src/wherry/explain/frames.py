@@ -130,7 +130,9 @@ class Frame:
             return tree.instance_dict(owner).get(node.attr, MISSING)
         found = tree.attribute(owner, node.attr)
         # What the class binds is the value only where it is plain: a property or a method would run.
-        if found is tree.class_attribute(owner, node.attr) and not isinstance(owner, types.ModuleType | type):
+        if found is tree.class_attribute(owner, node.attr) and not (
+            tree.is_a(owner, types.ModuleType) or tree.is_a(owner, type)
+        ):
             plain = not hasattr(type(found), "__get__") or tree.is_tensor(found)
             return found if plain else MISSING
         return found

@@ -9,6 +9,7 @@ Sources: the texts of the host code of the CUDA wheels 2.6 to 2.14, the strings 
 
 from __future__ import annotations
 
+import builtins
 import enum
 import re
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ _PATTERNS: tuple[tuple[Complaint, re.Pattern[str]], ...] = tuple(
         (_M, (rf"found at least two devices, (?P<others>{_D}) and (?P<found>{_D})! \(when checking argument for argument "
              r"(?P<argument>\w+)")),
         (_M, rf"found at least two devices, (?P<others>{_D}) and (?P<found>{_D})!"),
-        (_M, r"found at least two devices"),
+        (_M, r"found at least two devices\.?$"),
         (_M, r"Input type \((?P<found_type>[\w.]+)\) and (?P<argument>weight|bias) type \((?P<others_type>[\w.]+)\)"),
         (_M, rf"found input tensor at (?P<others>{_D}) and (?P<argument>hidden|parameter) tensor at (?P<found>{_D})"),
         (_M, rf"indices should be either on cpu or on the same device as the indexed tensor \((?P<found>{_D})\)"),
@@ -127,9 +128,16 @@ _PATTERNS: tuple[tuple[Complaint, re.Pattern[str]], ...] = tuple(
         (_C.ORDINAL, r"(?P<found>CUDA|HIP) error: invalid device ordinal|Invalid device id"),
         (_C.ORDINAL, r"device index (?:is out of range|value \d+ is out of index range)"),
         (_C.KERNEL, r"operator '(?P<op>[\w:.]+)' is not currently (?:implemented|supported) (?:for|on) the (?P<others>MPS|XPU)"),
-        (_C.KERNEL, r"Could not run '(?P<op>[\w:.]+)' with arguments from the '(?P<others_type>\w+)' backend"),
+        (_C.KERNEL, r"Could not run '(?P<op>[\w:.]+)' with arguments from the '(?P<others_type>MPS|XPU|CUDA|HIP|HPU)' backend"),
     )
 )  # fmt: skip
+
+
+_KINDS = ("RuntimeError", "TypeError", "ValueError", "NotImplementedError", "AssertionError", "Exception")
+"""The builtin exceptions that PyTorch raises for devices."""
+_TOGETHER = re.compile(
+    r"(?:on|at) the same device|to be on |should be on |must be on |same device type|different devices", re.IGNORECASE
+)
 
 
 def read(kind: str, text: str) -> Message | None:
@@ -147,6 +155,8 @@ def read(kind: str, text: str) -> Message | None:
     >>> read("ValueError", "too many values to unpack") is None
     True
     """
+    if hasattr(builtins, kind) and kind not in _KINDS:
+        return None
     text = text[:4000]
     asserted = kind == "AssertionError"  # of PyTorch's own few are; any other text is what somebody's test found
     for complaint, pattern in _PATTERNS:
@@ -165,7 +175,11 @@ def read(kind: str, text: str) -> Message | None:
             complaint, named.get("argument"), _device(found), _device(others), devices, op, named.get("dtype")
         )
     devices = _devices(text)
-    if len(devices) > 1 and "device" in text and kind.rpartition(".")[2] in ("RuntimeError", "ValueError", "TypeError"):
+    if (
+        len(devices) == 2
+        and _TOGETHER.search(text)
+        and kind.rpartition(".")[2] in ("RuntimeError", "ValueError", "TypeError")
+    ):
         return Message(Complaint.MISMATCH, devices=devices)
     return None
 

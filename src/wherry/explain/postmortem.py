@@ -7,6 +7,7 @@ returns.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import Any
 
 from wherry import tree
@@ -15,9 +16,9 @@ from wherry.explain.case import Case
 from wherry.explain.diagnosis import Culprit, Diagnosis, Excerpt, Operand
 from wherry.explain.message import Message
 from wherry.explain.origin import Origin, trace
-from wherry.explain.scene import Scene, examine
+from wherry.explain.scene import Scene, examine, group_members, text_of
 from wherry.explain.source import Site, Source
-from wherry.explain.suspects import Stray, siblings_of, suspect
+from wherry.explain.suspects import Stray, operands_of, siblings_of, suspect
 from wherry.explain.tensors import facts_of, is_operand
 
 _SENT_HOME = ("Original Traceback (most recent call last)", "from user code:", "Traceback of TorchScript")
@@ -45,22 +46,41 @@ def explain_exception(exc: BaseException) -> Diagnosis | None:
     Returns:
         The diagnosis, or None where the exception has nothing to do with devices or no frame of the user's is on it.
     """
-    seen: set[int] = set()
-    one: BaseException | None = exc
-    while one is not None and id(one) not in seen and len(seen) < 10:
-        seen.add(id(one))
-        try:
+    try:
+        for one in _chain(exc):
             found = _explain(one)
-        except Exception:  # noqa: BLE001 - a post-mortem that fails must not hide the error it was to explain
-            found = None
-        if found is not None:
-            return found
-        one = one.__cause__ or one.__context__
+            if found is not None:
+                return found
+    except Exception:  # noqa: BLE001 - a post-mortem that fails must not hide the error it was to explain
+        return None
     return None
 
 
+def _chain(exc: BaseException) -> Iterator[BaseException]:
+    """An exception, the members of a group, and what it was raised from or while handling; what another process sent first."""
+    seen: set[int] = set()
+    todo = [exc]
+    while todo and len(seen) < 20:
+        one = todo.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        cause = vars(BaseException)["__cause__"].__get__(one)
+        context = vars(BaseException)["__context__"].__get__(one)
+        if cause is not None and type(cause).__name__ in _REMOTE:
+            yield cause
+        members = group_members(one)
+        if not members:
+            yield one
+        todo += members
+        if cause is not None:
+            todo.append(cause)
+        elif context is not None and not vars(BaseException)["__suppress_context__"].__get__(one):
+            todo.append(context)
+
+
 def _explain(exc: BaseException) -> Diagnosis | None:
-    text = _text(exc)
+    text = text_of(exc)
     if type(exc).__name__ != "AssertionError" and (
         any(words in text for words in _SENT_HOME) or type(exc).__name__ in _REMOTE
     ):
@@ -104,7 +124,7 @@ def conclude(scene: Scene, error: str) -> Diagnosis:
         operands=_operands(scene),
         why=advice.why,
         fix=advice.fix,
-        siblings=_siblings(case),
+        siblings=_siblings(case) if _hang_together(case, cause.name) else (),  # of a batch, some were moved as copies
         failed=_failed(scene, stray),
         made=None if origin is None else _made(origin),
     )
@@ -136,19 +156,19 @@ def without_culprit(
     )
 
 
-def _text(exc: BaseException) -> str:
-    try:
-        return BaseException.__str__(exc)
-    except Exception:  # noqa: BLE001 - an argument's own __str__
-        return ""
-
-
 def _first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]
 
 
 def _operands(scene: Scene) -> tuple[Operand, ...]:
     return tuple(Operand(o.name, o.argument, o.facts.device, o.facts.shape, o.facts.dtype) for o in scene.operands[:12])
+
+
+def _hang_together(case: Case, cause: str) -> bool:
+    """Whether what is beside the stray is used as it is. Of a batch, some may have been moved as copies."""
+    owner = case.path.owners[0] if case.path is not None and case.path.owners else None
+    plain = any(tree.is_a(owner, cls) for cls in (dict, list, tuple)) or owner is None
+    return not plain or cause in ("dropped-move", "recurrent-state", "numpy-of-device-tensor", "copy-before-move")
 
 
 def _siblings(case: Case) -> tuple[str, ...]:
@@ -182,7 +202,13 @@ def _failed(scene: Scene, stray: Stray | None) -> Excerpt:
     if stray is not None and not marks and isinstance(node, ast.expr):
         marks += _mark(source, node, line, f"{stray.device or ''}!")
     elif node is not None:
-        for part, value in scene.leaves():
+        for part in operands_of(node):
+            value = here.value(part)
+            named = None if stray is None else stray.node
+            if value is tree.MISSING and isinstance(node, ast.BinOp) and stray is not None and named is not None:
+                if part is named or part in ast.walk(named) or named in ast.walk(part):
+                    continue
+                marks += _mark(source, part, line, stray.expected or "")  # the other side of the two
             if is_operand(value) and tree.is_tensor(value):
                 device = facts_of(value).device
                 if device is not None and stray is not None and device != stray.device:

@@ -9,6 +9,7 @@ then looked for in what the user's frames name: in the failing expression first,
 from __future__ import annotations
 
 import ast
+import builtins
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from wherry.explain.message import Complaint, Message
 from wherry.explain.tensors import Facts, facts_of, is_generator, is_operand
 from wherry.tree import MISSING, Found
 
+NOTEBOOK = frozenset({"get_ipython", "In", "Out", "exit", "quit", "open"})
+"""Names of a notebook that hold the whole notebook."""
 _SECONDS = 0.1  # for all searches together
 
 
@@ -92,7 +95,7 @@ class Scene:
 
 def examine(exc: BaseException) -> Scene | None:
     """Look at an exception; None where it has nothing to do with devices, or no frame of the user's."""
-    read = message.read(type(exc).__name__, _text(exc))
+    read = message.read(type(exc).__name__, text_of(exc))
     if read is None:
         return None
     users, inner = _frames(exc)
@@ -110,14 +113,17 @@ def complete(scene: Scene, operands: list[Operand] | None = None) -> None:
         name(operand, scene)
 
 
-def _text(exc: BaseException) -> str:
-    # The text of a class of the user's would be the user's code.
-    if type(exc).__module__ in ("builtins", "torch", "torch._C", "torch.cuda") or "__str__" not in vars(type(exc)):
-        try:
-            return BaseException.__str__(exc)
-        except Exception:  # noqa: BLE001 - an argument's own __str__
-            return ""
-    return ""
+def text_of(exc: BaseException) -> str:
+    """The text of an exception, of the strings it was made with: any other argument would be asked for its own."""
+    sent = tree.instance_dict(exc).get("tb") if type(exc).__name__ in ("_RemoteTraceback", "RemoteTraceback") else None
+    args = vars(BaseException)["args"].__get__(exc)
+    return sent if type(sent) is str else " ".join(part for part in args if type(part) is str)
+
+
+def group_members(exc: BaseException) -> list[BaseException]:
+    """The exceptions of an exception group."""
+    group = vars(builtins).get("BaseExceptionGroup")
+    return list(vars(group)["exceptions"].__get__(exc)) if group is not None and group in tree.mro(exc) else []
 
 
 def head(node: ast.AST | None) -> ast.AST | None:
@@ -314,7 +320,7 @@ def _stages(scene: Scene) -> Iterator[tuple[Frame, list[tuple[str, Any]], bool]]
     here = scene.here
     yield here, [(here.source.text(node), value) for node, value in scene.leaves()], True
     for frame in scene.frames:
-        yield frame, list(frame.names.items()), False
+        yield frame, [(k, v) for k, v in frame.names.items() if k not in NOTEBOOK], False
         if not scene.inner and frame is not here and frame.node is not None:
             continue
     yield here, _own_globals(here), False

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
 
-_MOST_BYTES = 1_500_000  # beyond that a parse takes too long for a post-mortem (about 40 ms for 100 kB)
+_MOST_BYTES = 400_000  # beyond that a parse takes too long for a post-mortem (about 40 ms for 100 kB)
 
 _CELL = re.compile(r"<ipython-input-(\d+)-")
 
@@ -79,10 +79,15 @@ class Source:
                 self.tree = None
         self._encoded = [line.encode("utf-8", "surrogatepass") for line in lines]
         self._parents: dict[ast.AST, ast.AST] = {}
-        if self.tree is not None:
-            for node in ast.walk(self.tree):
-                for child in ast.iter_child_nodes(node):
-                    self._parents[child] = node
+        self._at: dict[tuple[object, ...], ast.AST] = {}
+        self._all: list[ast.AST] = [] if self.tree is None else list(ast.walk(self.tree))
+        for node in self._all:
+            for child in ast.iter_child_nodes(node):
+                self._parents[child] = node
+            if isinstance(node, ast.expr | ast.stmt):
+                # The outermost of those that take up the same text, such as a statement and its expression, comes first.
+                place = (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
+                self._at.setdefault(place, node)
 
     def line(self, number: int) -> str:
         """One line, without its end; empty where there is none."""
@@ -118,16 +123,9 @@ class Source:
         if self.tree is None:
             return None
         if position is not None and None not in position:
-            first, last, column, end = position
-            for node in ast.walk(self.tree):
-                if (
-                    getattr(node, "lineno", None) == first
-                    and getattr(node, "end_lineno", None) == last
-                    and getattr(node, "col_offset", None) == column
-                    and getattr(node, "end_col_offset", None) == end
-                ):
-                    # The outermost of those that take up the same text, such as a statement and its expression, is first.
-                    return node.value if isinstance(node, ast.Expr) else node
+            node = self._at.get(tuple(position))
+            if node is not None:
+                return node.value if isinstance(node, ast.Expr) else node
         return self.statement(line)
 
     def statement(self, line: int) -> ast.stmt | None:
@@ -140,7 +138,7 @@ class Source:
 
     def _statements(self) -> Iterator[ast.stmt]:
         if self.tree is not None:
-            yield from (node for node in ast.walk(self.tree) if isinstance(node, ast.stmt))
+            yield from (node for node in self._all if isinstance(node, ast.stmt))
 
     # -- functions and classes
 
@@ -164,7 +162,7 @@ class Source:
         """The function of a code object, or None for a module, a class body or a comprehension."""
         if self.tree is None:
             return None
-        for node in ast.walk(self.tree):
+        for node in self._all:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
                 first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                 if first <= code.co_firstlineno <= node.lineno:
@@ -176,7 +174,7 @@ class Source:
     def classes(self, name: str) -> Iterator[ast.ClassDef]:
         """The classes of a name."""
         if self.tree is not None:
-            yield from (n for n in ast.walk(self.tree) if isinstance(n, ast.ClassDef) and n.name == name)
+            yield from (n for n in self._all if isinstance(n, ast.ClassDef) and n.name == name)
 
     # -- assignments
 

@@ -53,6 +53,14 @@ class Stray:
     via: str | None = None
 
 
+_HOSTS_OWN = ("batch_sizes", "sorted_indices", "unsorted_indices")
+"""Parts of a packed sequence; the first is on the CPU wherever the rest is."""
+
+
+def _is_hosts_own(operand: Operand) -> bool:
+    return operand.found is not None and bool(operand.found.steps) and operand.found.steps[-1].key in _HOSTS_OWN
+
+
 def suspect(scene: Scene) -> Stray | None:
     """The stray of a scene, or None where nothing can be said."""
     complaint = scene.message.complaint
@@ -66,6 +74,9 @@ def suspect(scene: Scene) -> Stray | None:
         return _asked_for(scene)
     found, expected = sides(scene)
     strays = [o for o in scene.operands if o.facts.device is not None and o.facts.device == found]
+    strays = [o for o in strays if o.argument not in _HOSTS_OWN and not _is_hosts_own(o)] or strays
+    if scene.message.argument == "hidden":
+        strays = [o for o in strays if o.argument in ("hx", "cx", "h_0", "hidden", "state")] or strays
     solid = [o for o in strays if o.facts.dim > 0] or strays
     given = _given_for(scene.message.argument, scene)
     if given is not None and given.device == found:
@@ -263,6 +274,12 @@ def _by_elimination(
     """What stands in the failing expression and cannot be looked at must be it, if all the rest is where it should be."""
     here = scene.here
     unlikely: ast.expr | None = None
+    if (
+        isinstance(scene.node, ast.Call)
+        and isinstance(scene.node.func, ast.Name)
+        and scene.node.func.id in ("exec", "eval")
+    ):
+        return None  # it happened in a text that is not here
     if operand is None:
         operand = next((o for o in scene.operands if o.facts.device == found and o.name is None), None)
     for node in operands_of(scene.node):
@@ -507,6 +524,8 @@ def siblings_of(stray: Stray, scene: Scene, most: int = 200) -> list[str]:
         ):
             continue
         facts = facts_of(found.value)
+        if found.steps and found.steps[-1].key in _HOSTS_OWN:
+            continue
         if (
             facts.device == stray.device
             and (facts.dim > 0 or stray.facts.dim == 0)

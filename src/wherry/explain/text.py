@@ -36,13 +36,14 @@ def lines(diagnosis: Diagnosis, width: int = _WIDTH) -> Iterator[Text]:
     gutter = max((len(str(number)) for number in numbers), default=1)
     if diagnosis.failed is not None:
         yield _heading(f"failed at {diagnosis.failed.site.short}", diagnosis.failed)
-        yield from _excerpt(diagnosis.failed, gutter)
+        if diagnosis.failed.text.strip():
+            yield from _excerpt(diagnosis.failed, gutter, width)
     made = diagnosis.made
     if made is not None and (diagnosis.failed is None or made.site != diagnosis.failed.site):
         other = diagnosis.failed is None or made.site.file != diagnosis.failed.site.file
         where = made.site.short if other else f"line {made.site.line}"
         yield _heading(f"made at {where}", made)
-        yield from _excerpt(made, gutter)
+        yield from _excerpt(made, gutter, width)
     yield from _paragraph("why", diagnosis.why, width, "")
     yield from _paragraph("fix", diagnosis.fix, width, "green")
     if diagnosis.siblings:
@@ -75,15 +76,32 @@ def _heading(words: str, excerpt: Excerpt) -> Text:
     return Text(f"  {words}{inside}", style="dim")
 
 
-def _excerpt(excerpt: Excerpt, gutter: int) -> Iterator[Text]:
+def _cropped(body: str, marks: list[tuple[int, int, str]], room: int) -> tuple[str, list[tuple[int, int, str]]]:
+    """The part of a long line that the marks are in."""
+    if len(body) <= room:
+        return body, marks
+    strong = next((mark for mark in marks if mark[2].endswith("!")), (0, 0, ""))
+    start = max(0, min(strong[0] - room // 3, len(body) - room))
+    before = "..." if start else ""
+    shown = before + body[start + len(before) : start + room - 3] + ("..." if start + room < len(body) else "")
+    kept = [
+        (a - start, min(b - start, len(shown)), word)
+        for a, b, word in marks
+        if a - start >= len(before) and a - start < room - 3
+    ]
+    return shown, kept
+
+
+def _excerpt(excerpt: Excerpt, gutter: int, width: int) -> Iterator[Text]:
     code = excerpt.text
     indent = len(code) - len(code.lstrip())
     body = code[indent:].rstrip()
-    bar = Text().append(f"  {excerpt.site.line:>{gutter + 2}} | ", style="dim")
-    line = Text(body)
     marks = sorted(
         (a - indent, min(b, len(code.rstrip())) - indent, word) for a, b, word in excerpt.marks if b > a >= indent
     )
+    body, marks = _cropped(body, marks, width - gutter - 7)
+    bar = Text().append(f"  {excerpt.site.line:>{gutter + 2}} | ", style="dim")
+    line = Text(body.replace("\t", " "))
     for first, last, word in marks:
         line.stylize("bold red" if word.endswith("!") else "bold", first, last)
     yield bar + line
@@ -96,7 +114,7 @@ def _excerpt(excerpt: Excerpt, gutter: int) -> Iterator[Text]:
         strong = word.endswith("!")
         under = under.ljust(start) + ("^" if strong else "-") * max(1, end - start)
         shown = word.rstrip("!")
-        if len(below) > start:
+        if below and len(below) >= start:
             below += " "
         below = below.ljust(start) + shown
     yield blank + Text(under, style="red")

@@ -162,7 +162,7 @@ class Trail:
             called = at.frame.value(node.func)
             if called is MISSING and isinstance(node.func, ast.Attribute):
                 owner = at.frame.value(node.func.value)
-                if owner is not MISSING and not isinstance(owner, types.ModuleType):
+                if owner is not MISSING and not tree.is_a(owner, types.ModuleType):
                     called = tree.class_attribute(owner, node.func.attr)
         for _ in range(4):
             called = tree.instance_dict(called).get("__wrapped__", called) if called is not MISSING else MISSING

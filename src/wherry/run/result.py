@@ -74,7 +74,10 @@ class Failure:
         """`train.py:12`, relative to the current folder when that is shorter."""
         if self.file is None:
             return None
-        name = os.path.relpath(self.file) if self.file.startswith(os.getcwd() + os.sep) else self.file
+        try:
+            name = os.path.relpath(self.file) if self.file.startswith(os.getcwd() + os.sep) else self.file
+        except OSError:  # the current folder is gone
+            name = self.file
         return name if self.line is None else f"{name}:{self.line}"
 
     @property

@@ -142,8 +142,8 @@ def show_diagnosis(exc: BaseException, diagnosis: Diagnosis | None) -> None:
 
     if is_explained(exc):
         return
-    # A courtesy: not worth an error. RuntimeError: a signal came while the program was writing.
-    with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
+    # A courtesy: not worth an error, be it the program's stream's or a fault of ours.
+    with contextlib.suppress(Exception):
         sys.stderr.flush()
         show_text(diagnosis, Console(file=sys.stderr, highlight=False))
 

@@ -28,7 +28,9 @@ def recognise(case: Case) -> Advice | None:
         return Advice(
             f"{case.name} is sent to a device index that does not exist here: fewer devices are visible "
             "than the program counts on.",
-            'Count from 0 to torch.accelerator.device_count() - 1, or take the current device: device="cuda".',
+            "Count from 0 to torch.accelerator.device_count() - 1, or take the current device, "
+            'device="cuda". In a rehearsal there '
+            "may be more: wherry run --count 2.",
         )
     if read.complaint is not Complaint.ABSENT:
         return None

@@ -8,6 +8,8 @@ Source   Python documentation, "Function definitions", for when defaults are eva
 
 from __future__ import annotations
 
+import ast
+
 from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.frames import Frame
@@ -17,6 +19,8 @@ from wherry.tree import Kind
 
 def recognise(case: Case) -> Advice | None:
     frame = case.stray.frame
+    if case.stray.node is not None and not isinstance(case.stray.node, ast.Name | ast.Attribute | ast.Subscript):
+        return None  # made here
     root = case.name.partition("[")[0].partition(".")[0]
     if not root.isidentifier() or root == "self":
         return None
@@ -25,7 +29,12 @@ def recognise(case: Case) -> Advice | None:
         return None
     where = f" ({case.where(case.origin.site)})" if case.origin is not None else ""
     fix = f"Move it where it is used: {case.moved(case.name)}"
-    if case.factory is not None and case.device_in_maker is not None:
+    if (
+        case.factory is not None
+        and case.device_in_maker is not None
+        and case.origin is not None
+        and case.origin.how != "default"
+    ):
         fix = (
             f"Make it on the device: {case.with_device(case.factory, case.device_in_maker)}. Or move it where "
             f"it is used: {case.moved(case.name)}"

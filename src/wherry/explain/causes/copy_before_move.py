@@ -31,7 +31,7 @@ def recognise(case: Case) -> Advice | None:
     whole = isinstance(case.statement, ast.Assign) and any(
         part is copied for part in (case.statement.value, getattr(case.statement.value, "func", None))
     )
-    also = f", or move the copy as well: {_copy_name(case, copied)}.to({case.device_text})" if whole else "."
+    also = f", or move the copy as well: {_copy_name(case, copied)}.to({case.device_named})" if whole else "."
     return Advice(
         f"{held} belongs to a copy, {text} ({case.where(case.origin.site)}), that was made while "
         f"{original} was on {case.device}: "

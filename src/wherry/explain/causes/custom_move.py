@@ -33,6 +33,12 @@ def recognise(case: Case) -> Advice | None:
             mentioned = any(isinstance(n, ast.Attribute) and n.attr == field for n in ast.walk(method)) or any(
                 isinstance(n, ast.keyword) and n.arg == field for n in ast.walk(method)
             )
+            if case.links[-1] is not link:
+                return Advice(
+                    f"{cls.name}.{method.name}() (line {method.lineno}) does not move what is in the field {field}, "
+                    f"so {case.name} stays on {case.device}.",
+                    f"Move what is in {field} there too.",
+                )
             how = "does not move" if mentioned else "leaves out"
             return Advice(
                 f"{cls.name}.{method.name}() (line {method.lineno}) {how} the field {field}, so "

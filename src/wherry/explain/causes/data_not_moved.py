@@ -29,17 +29,54 @@ def recognise(case: Case) -> Advice | None:
     ):
         return None
     moved = _moved_sibling(case)
-    which = f"; {moved} did move" if moved is not None else ""
+    which = f"; {moved} is on {case.expected}" if moved is not None else ""
     came = ""
     loop = case.statement
     if case.origin is not None and isinstance(loop, ast.For) and case.making is not None:
         came = f" as it came out of {' '.join(case.origin.source.text(loop.iter).split())}"
     elif case.origin is not None:
         came = f" from {case.where(case.origin.site)}"
-    return Advice(
-        f"{name} is on {case.device}{came}, and was never moved{which}.",
-        f"Move it too: {name}.to({case.device_text})",
+    packed = (
+        case.stray.found is not None
+        and case.stray.found.owners
+        and tree.class_name(case.stray.found.owners[-1]) == "PackedSequence"
     )
+    if packed and case.stray.found is not None:
+        root = case.stray.found.root
+        return Advice(
+            f"{root} is a packed sequence on {case.device}{came}, and was never moved.",
+            f"Move it whole: {root} = {root}.to({case.device_text})",
+        )
+    outer = _of_the_caller(case)
+    if outer is not None:
+        theirs, where = outer
+        return Advice(
+            f"{name} is {theirs} of {where}, on {case.device}{came}, and was never moved{which}.",
+            f"Move it there: {theirs} = {theirs}.to({case.device_named})",
+        )
+    moved = case.moved(name, case.device_text)
+    if (
+        isinstance(case.stray.node, ast.Name | ast.Attribute | ast.Subscript)
+        and not case.in_place
+        and not case.stray.via
+    ):
+        moved = f"{name} = {moved}"
+    return Advice(f"{name} is on {case.device}{came}, and was never moved{which}.", f"Move it too: {moved}")
+
+
+def _of_the_caller(case: Case) -> tuple[str, str] | None:
+    """What the caller calls an argument, and who that is."""
+    frame, frames = case.stray.frame, case.scene.frames
+    if not case.name.isidentifier() or frame.kind_of(case.name) != "argument" or frame not in frames:
+        return None
+    further = frames[frames.index(frame) + 1 :]
+    if not further or case.stray.value is tree.MISSING or type(case.stray.value) is tree.Described:
+        return None
+    for node, value in further[0].leaves(further[0].node):
+        if value is case.stray.value and isinstance(node, ast.Name):
+            function = further[0].code.co_name
+            return node.id, f"{function}()" if not function.startswith("<") else f"line {further[0].line}"
+    return None
 
 
 def _moved_sibling(case: Case) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from wherry import tree
 from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.idioms import MOVES
@@ -43,7 +44,11 @@ def recognise(case: Case) -> Advice | None:
                 over = _iterates(source, inner, receiver) or source.text(receiver)
                 if over.partition("[")[0].partition(".")[0] == name:
                     return _in_loop(
-                        case, source, call, argument, Site(source.file, call.lineno, getattr(inner, "name", None))
+                        case,
+                        source,
+                        call,
+                        argument + over.removeprefix(name),
+                        Site(source.file, call.lineno, getattr(inner, "name", None)),
                     )
     return None
 
@@ -61,6 +66,13 @@ def _in_loop(case: Case, source: Source, call: ast.Call, over: str, site: Site) 
     written = " ".join(source.text(call).split())
     device = ", ".join(source.text(a) for a in (*call.args, *call.keywords)) or f'"{case.expected}"'
     root = over.partition(".")[0]
+    held = case.stray.frame.look_up(root) if root.isidentifier() else None
+    if tree.class_attribute(held, "_fields") is not tree.MISSING:
+        return Advice(
+            f"{written} ({case.where(site)}) moves a copy that only the loop's variable names: what {root} "
+            f"holds stays on {case.device}.",
+            f"Build a new one: {root} = type({root})(*(value.to({device}) for value in {root}))",
+        )
     return Advice(
         f"{written} ({case.where(site)}) moves a copy that only the loop's variable names: what {root} "
         f"holds stays on {case.device}.",
@@ -130,8 +142,6 @@ def _calls_with(source: Source, function: Function | None, roots: set[str]) -> I
     for node in ast.walk(function or source.tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in own:
             continue
-        if not isinstance(source.parent(node), ast.Expr):
-            continue  # its result is used
         inner = own[node.func.id]
         for argument, parameter in zip(node.args, inner.args.args, strict=False):
             if isinstance(argument, ast.Name) and argument.id in roots:

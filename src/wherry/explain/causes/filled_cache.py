@@ -76,6 +76,8 @@ def _of_attribute(case: Case) -> Advice | None:
         return None
     text = case.text_up_to(link)
     source = case.origin.source
+    if case.factory is not None:
+        return _always_there(case, text)
     written = " ".join(source.text(test).split())
     followed = _follows(case)
     device = case.device_beside
@@ -137,7 +139,27 @@ def _returned_from_dictionary(case: Case) -> Advice | None:
     return None if name is None else _dictionary_advice(case, name)
 
 
+def _always_there(case: Case, text: str) -> Advice:
+    """A cache whose table is made without `device=`, and so on the CPU whenever it is made."""
+    assert case.factory is not None
+    assert case.origin is not None
+    made = " ".join(case.origin.source.text(case.factory).split())
+    device = case.device_in_maker
+    fix = (
+        f"Make it where the data is, {case.with_device(case.factory, device)}"
+        if device
+        else f"Move it: {case.moved(case.name)}"
+    )
+    return Advice(
+        f"{text} is a cache that {case.maker_name}() fills with {made} (line {case.origin.site.line}), without device=: it is on "
+        f"{case.device} wherever the rest is, and no .to moves it.",
+        f"{fix}, and fill it anew when the device differs.",
+    )
+
+
 def _dictionary_advice(case: Case, text: str) -> Advice:
+    if case.factory is not None:
+        return _always_there(case, text)
     return Advice(
         f"{text} is a cache that {case.maker_name}() filled while it worked on {case.device}; its key does "
         "not name the device, so "

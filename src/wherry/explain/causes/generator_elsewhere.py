@@ -15,6 +15,8 @@ from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.message import Complaint
 
+_DRAWS = tuple(f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "normal"))
+
 
 def recognise(case: Case) -> Advice | None:
     if case.complaint is not Complaint.GENERATOR:
@@ -33,6 +35,10 @@ def recognise(case: Case) -> Advice | None:
         arguments = [*node.args, *(k for k in node.keywords if k.arg != "device")]
         drawn = f"{source.text(node.func)}({', '.join(source.text(a) for a in arguments)}).to({device})"
         fix = f"Draw on the CPU and move the result: {drawn}. Or {other}."
+    elif case.expected == "cpu" and not (
+        isinstance(node, ast.Call) and case.scene.here.source.text(node.func) in _DRAWS
+    ):
+        fix = "Make the generator on the CPU, where the drawing is done: torch.Generator()"
     elif (
         isinstance(node, ast.Call)
         and case.expected == "cpu"

@@ -18,22 +18,26 @@ from wherry.explain.written import Origin, Trail, Where
 
 def recognise(case: Case) -> Advice | None:
     module = case.module
-    if module is None or not any(
-        cls.__module__ == "torch.nn.modules.loss" and cls.__name__ == "_Loss" for cls in tree.mro(module)
-    ):
+    if module is None or not _is_loss(module):
         return None
     assert case.path is not None
     criterion = case.path.root + "".join(step.text for step in case.path.steps[:-1])
     what = case.path.steps[-1].key
-    code = f"{criterion} = {criterion}.to({case.device_text})"
+    code = f"{criterion} = {criterion}.to({case.device_named})"
     built = _built(criterion, case)
     if built is not None and isinstance(built.node, ast.Call):
-        code = f"{criterion} = {' '.join(built.source.text(built.node).split())}.to({case.device_text})"
+        code = f"{criterion} = {' '.join(built.source.text(built.node).split())}.to({case.device_named})"
     return Advice(
         f"{criterion} is a module of its own that holds {what} as a buffer. It is no part of the network, "
         + (f"so {case.passed_by} did not move it." if case.mover is not None else "and nothing moved it."),
         f"Move the loss as well, where it is made: {code}",
     )
+
+
+def _is_loss(module: object) -> bool:
+    if type(module) is tree.Described:
+        return module.name.endswith("Loss")
+    return tree.has_class(module, "torch.nn.modules.loss", "_Loss")
 
 
 def _built(criterion: str, case: Case) -> Origin | None:

@@ -34,14 +34,14 @@ def recognise(case: Case) -> Advice | None:
     name = path.root + "".join(step.text for step in path.steps[: position + 1])
     made = f" ({case.where(case.origin.site)})" if case.origin is not None else ""
     node = case.statement
-    fix = f"Move the new module: {name}.to({case.device_text})"
+    fix = f"Move the new module: {name}.to({case.device_named})"
     target = node.targets[0] if isinstance(node, ast.Assign) else None
     if not isinstance(target, ast.Attribute | ast.Subscript) or str(links[position].step.key) not in ast.dump(target):
         again = f", or call {case.mover.text} once more" if case.mover is not None else ""
-        fix = f"Move what was added: {name}.to({case.device_text}){again}"
+        fix = f"Move what was added: {name}.to({case.device_named}){again}"
     elif isinstance(node, ast.Assign) and case.origin is not None:
         value = " ".join(case.origin.source.text(node.value).split())
-        fix = f"Move the new module: {case.origin.source.text(target)} = {value}.to({case.device_text})"
+        fix = f"Move the new module: {case.origin.source.text(target)} = {value}.to({case.device_named})"
     return Advice(
         f"{name} was made on {case.device}{made} and put into {links[position].name} after {case.passed_by} had moved the rest; "
         ".to() is a move, made once, and no setting.",

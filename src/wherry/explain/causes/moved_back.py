@@ -28,7 +28,7 @@ def recognise(case: Case) -> Advice | None:
     if case.links and case.links[-1].step.kind in (Kind.PARAMETER, Kind.BUFFER):
         return Advice(
             f"{text} ({where}) moved the module itself to the CPU, and nothing moved it back before it was used again.",
-            f"Move it back, {receiver}.to({case.device_text}), or save a copy and leave it in place: "
+            f"Move it back, {receiver}.to({case.device_named}), or save a copy and leave it in place: "
             f"{{k: v.cpu() for k, v in {receiver.removesuffix('.state_dict()')}.state_dict().items()}}",
         )
     return Advice(

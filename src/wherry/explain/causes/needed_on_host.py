@@ -18,7 +18,7 @@ def recognise(case: Case) -> Advice | None:
     if case.complaint is not Complaint.HOST_ONLY:
         return None
     lengths = case.scene.message.argument == "lengths"
-    what = "holds lengths, which are read on the host to plan the packing" if lengths else "is read on the host"
+    what = "is read on the host to plan the packing" if lengths else "is read on the host"
     return Advice(
         f"{case.name} {what}: it must stay on the CPU, and was moved to {case.device} with the rest.",
         f"Pass it from the host: {atom(case.name)}.cpu()",

@@ -74,7 +74,7 @@ def _object(case: Case, text: str) -> Advice:
         f"{case.passed_by} moves parameters and buffers of "
         "modules, and does not look into other objects.",
         f"Keep its tensors as buffers of the module and build it from them when it is used, or move it by hand: "
-        f"{case.path_text} = {case.path_text}.to({case.device_text})",
+        f"{case.path_text} = {case.path_text}.to({case.device_named})",
     )
 
 

@@ -31,7 +31,13 @@ def recognise(case: Case) -> Advice | None:
     assert case.path is not None
     text = case.text_up_to(link)
     wanted = {"modules": "nn.Module", "parameters": "nn.Parameter"}.get(holds)
-    if wanted is not None:
+    inner = case.links[position + 2].owner if position + 2 < len(case.links) else None
+    nested = any(tree.is_a(inner, cls) for cls in kinds) if inner is not None else False
+    names = tree.is_a(inside.owner, dict) and type(inside.step.key) is not str
+    if wanted is not None and (nested or names):
+        why_not = "whose keys are strings: str(key)" if names else "and what is nested in it in another"
+        fix = f"Hold them in an {wanted}{'Dict' if kind == 'dict' else 'List'}, {why_not}."
+    elif wanted is not None:
         wanted += "Dict" if kind == "dict" else "List"
         fix = f"Hold them in an {wanted}: self.{attribute} = {wanted}({case.attribute_value(link)})"
     else:

@@ -39,13 +39,13 @@ def recognise(case: Case) -> Advice | None:
         )
     made = f" ({case.where(case.origin.site)})" if case.origin is not None else ""
     field = case.path.root + "".join(step.text for step in case.path.steps[: position + 1])
-    fix = f"Move it where the object is made: {field} = {field}.to({case.device_text})"
+    fix = f"Move it where the object is made: {field} = {field}.to({case.device_named})"
     if case.device_in_maker is None:
         fix = f"Move it where it is used: {case.moved(case.name)}"
     elif case.factory is not None:
         fix = f"Make it on the device: {case.with_device(case.factory, case.device_in_maker)}"
     if len(case.links) > position + 1 and not tree.is_tensor(case.path.owners[-1]):
-        fix = f"Move what it holds: {case.path_text} = {case.path_text}.to({case.device_text})"
+        fix = f"Move what it holds: {case.path_text} = {case.path_text}.to({case.device_named})"
     return Advice(
         f"{case.path_text} is held by {what}, which is no module: no .to reaches it, and it was made on {case.device}{made}.",
         fix,
