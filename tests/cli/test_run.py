@@ -58,8 +58,9 @@ def test_the_result_of_a_failure(folder, script):
     assert list(error) == ["type", "message", "file", "line", "op", "culprit", "operands", "why", "fix", "siblings"]
     assert (error["type"], error["file"], error["line"]) == ("RuntimeError", file, 6)
     assert error["message"].startswith("Expected all tensors to be on the same device")
-    assert error["operands"] == []
-    assert {error[name] for name in ("op", "culprit", "why", "fix")} == {None}
+    assert [operand["device"] for operand in error["operands"]] == ["mps:0", "cpu"]
+    assert error["culprit"]["device"] == "cpu"
+    assert all(error[name] for name in ("op", "culprit", "why", "fix"))
     lines = done.stderr.splitlines()
     frames = [line for line in lines if line.startswith("  File")]
     assert frames == [f'  File "{file}", line 8, in <module>', f'  File "{file}", line 6, in mix']
@@ -77,6 +78,17 @@ ENDS = {
     "SIGTERM": ("import os, time\n\nos.kill(os.getpid(), 15); time.sleep(9)", 143, "SIGTERM", 3),
     "os._exit": ("import os; os._exit(0)", None, "Unfinished", None),
 }
+
+
+@pytest.mark.slow
+def test_an_error_that_is_not_about_devices_has_no_explanation(folder, script):
+    script("raise ValueError('cuda or cpu?')")
+
+    folder.wherry("run", "--on", "mps", "--result", "result.json", "program.py")
+
+    error = folder.result()["error"]
+    assert error["operands"] == error["siblings"] == []
+    assert {error[name] for name in ("op", "culprit", "why", "fix")} == {None}
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def _recorded(stray: Stray, scene: Scene) -> Origin | None:
             return _put_there(stray) or origin
         earlier = from_leaves(node, frame, stray.device, stray.expected, scene) or _taken_out(node, frame, stray, scene)
         if earlier is None or earlier.facts is None or earlier.facts.site is None or earlier.value is stray.value:
-            return _rebound(origin, node, stray)
+            return _rebound(origin, node)
         if earlier.facts.site.line == facts.site.line and earlier.facts.site.file == facts.site.file:
             return origin
         facts = earlier.facts
@@ -103,9 +103,8 @@ def _at(site: callsite.Callsite, node: ast.AST | None) -> Origin:
     return Origin(Site(site.file, site.line, site.function), node, source, source.function_of(node))
 
 
-def _rebound(origin: Origin, node: ast.AST, stray: Stray) -> Origin:
+def _rebound(origin: Origin, node: ast.AST) -> Origin:
     """`mask = torch.ones(n)` and then `mask = mask.triu()`: the name now means the second, the first is the origin."""
-    del stray
     statement: ast.AST | None = node
     while statement is not None and not isinstance(statement, ast.stmt):
         statement = origin.source.parent(statement)

@@ -29,12 +29,7 @@ def recognise(case: Case) -> Advice | None:
         return None
     where = f" ({case.where(case.origin.site)})" if case.origin is not None else ""
     fix = f"Move it where it is used: {case.moved(case.name)}"
-    if (
-        case.factory is not None
-        and case.device_in_maker is not None
-        and case.origin is not None
-        and case.origin.how != "default"
-    ):
+    if case.factory is not None and case.device_in_maker is not None and "default" not in how:
         fix = (
             f"Make it on the device: {case.with_device(case.factory, case.device_in_maker)}. Or move it where "
             f"it is used: {case.moved(case.name)}"

@@ -23,13 +23,12 @@ def recognise(case: Case) -> Advice | None:
     for link in reversed(case.links):
         if link.step.kind is not Kind.ATTRIBUTE or tree.is_module(link.owner):
             continue
-        for source, cls in class_sources(link.owner):
+        for _, cls in class_sources(link.owner):
             method = next((m for m in cls.body if isinstance(m, ast.FunctionDef) and m.name in _MOVERS), None)
             if method is None:
                 continue
             field = str(link.step.key)
             device = method.args.args[1].arg if len(method.args.args) > 1 else case.device_text
-            del source
             mentioned = any(isinstance(n, ast.Attribute) and n.attr == field for n in ast.walk(method)) or any(
                 isinstance(n, ast.keyword) and n.arg == field for n in ast.walk(method)
             )

@@ -35,13 +35,16 @@ def recognise(case: Case) -> Advice | None:
             f"Move the whole once, {name}.to({case.device_named}) from outside, or make this one with "
             f"device={case.device_named}.",
         )
-    other = ""
-    if case.mover is not None:
-        ran = f"{case.mover.text} ({case.where(case.mover.site)})"
-        other = f" {ran} moved another."
-        if case.mover.text.startswith(f"{name}."):
-            other = f" {ran} did run: what is there now was put there later, as load_state_dict(assign=True) does."
     made = f", made at {case.where(case.origin.site)}," if case.origin is not None else ""
+    ran = f"{case.mover.text} ({case.where(case.mover.site)})" if case.mover is not None else None
+    if case.mover is not None and case.mover.text.startswith(f"{name}."):
+        return Advice(
+            f"{ran} moved {name} ({kind}), and what is in it now{made} was put there later, as "
+            "load_state_dict(assign=True) does: "
+            f"it is on {case.device}.",
+            f"Move it again after that: {name}.to({case.device_named})",
+        )
+    other = f" {ran} moved another." if ran is not None else ""
     return Advice(
         f"{name} ({kind}){made} was never moved: its parameters are on {case.device}.{other}",
         f"Move it once, right after it is made: {name}.to({case.device_named})",

@@ -25,7 +25,7 @@ def recognise(case: Case) -> Advice | None:
     if not tree.is_module(link.owner):
         return None
     attribute = str(link.step.key)
-    for source, cls in class_sources(link.owner):
+    for _, cls in class_sources(link.owner):
         for method in cls.body:
             if not isinstance(method, ast.FunctionDef) or method.name not in _OVERRIDES:
                 continue
@@ -44,7 +44,6 @@ def recognise(case: Case) -> Advice | None:
                 )
             value = case.attribute_value(link)
             return Advice(why, f'Register it, and drop the override: self.register_buffer("{attribute}", {value})')
-        del source
     return None
 
 

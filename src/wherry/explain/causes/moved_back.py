@@ -26,6 +26,8 @@ def recognise(case: Case) -> Advice | None:
     where = case.where(case.origin.site)
     receiver = case.origin.source.text(node.func.value)
     if case.links and case.links[-1].step.kind in (Kind.PARAMETER, Kind.BUFFER):
+        if isinstance(case.origin.source.parent(node), ast.DictComp | ast.ListComp | ast.GeneratorExp):
+            return None  # a copy of each tensor, which something put in their place
         return Advice(
             f"{text} ({where}) moved the module itself to the CPU, and nothing moved it back before it was used again.",
             f"Move it back, {receiver}.to({case.device_named}), or save a copy and leave it in place: "

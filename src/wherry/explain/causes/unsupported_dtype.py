@@ -35,13 +35,11 @@ def recognise(case: Case) -> Advice | None:
         )
     if isinstance(node, ast.Call) and any(keyword.arg == "dtype" for keyword in node.keywords):
         return Advice(why, f"Ask for {narrow}: dtype=torch.{narrow}.")
-    receiver = case.stray.node
     if case.stray.found is not None and case.stray.found.steps:
         root = case.stray.found.root
         return Advice(why, f"Convert before moving: {root}.float().to({case.device_text})")
     if type(case.stray.value).__module__ == "numpy":
         return Advice(why, f"Convert the array first: {case.name}.astype(np.{narrow})")
-    del receiver
     cast = ".float()" if narrow == "float32" else f".to(torch.{narrow})"
     place = f"{case.name}{cast}"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "mps"):
