@@ -355,6 +355,27 @@ def without_functions() -> Any:
     return _C.DisableTorchFunctionSubclass()
 
 
+def below(tensor: torch.Tensor, name: str) -> Any:
+    """An attribute of a tensor as C++ has it, below impersonated names and subclasses (`_C.TensorBase`, 2.6; test_tensors).
+
+    Raises:
+        KeyError: C++ has none of that name.
+    """
+    with without_functions():
+        return vars(_C.TensorBase)[name].__get__(tensor)
+
+
+def storage_below(tensor: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
+    """The storage of a tensor, and a number that is the same for all tensors over it (`_cdata`, 2.6; test_tensors).
+
+    Raises:
+        NotImplementedError, RuntimeError: it has none.
+    """
+    with without_functions():
+        storage = _C.TensorBase.untyped_storage(tensor)
+        return storage, storage._cdata
+
+
 def without_modes() -> Any:
     """A context in which no dispatch mode listens (2.6; test_modes)."""
     return _disable_current_modes()

@@ -27,6 +27,10 @@ ATTRIBUTE = "_wherry_record"
 """The attribute of an `UntypedStorage` that holds its record. Spelled out where it is read often."""
 
 
+OPAQUE_ATTRIBUTE = "_wherry_place"
+"""The attribute of a tensor whose parts cannot be had (MKLDNN) that holds its `Place`."""
+
+
 class Place:
     """One device of this process, or the host: there is exactly one object for each, so places compare with `is`.
 

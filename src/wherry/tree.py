@@ -72,7 +72,15 @@ class Found:
     @property
     def text(self) -> str:
         """The path as a person would write it: "self.layers[0].weight"."""
-        return self.root + "".join(step.text for step in self.steps)
+        return self.prefix(len(self.steps))
+
+    def prefix(self, count: int) -> str:
+        """The path as far as its first steps lead."""
+        return self.root + "".join(step.text for step in self.steps[:count])
+
+    def within(self, wider: Found) -> Found:
+        """The same object, by the path that leads to this one's starting point."""
+        return Found(self.value, wider.root, (*wider.owners, *self.owners), (*wider.steps, *self.steps))
 
 
 @dataclass(eq=False, slots=True)
@@ -433,7 +441,7 @@ def search(
         depth: How many steps to go from a root.
 
     Yields:
-        The roots themselves first. Optimizers' parameters and tensors' gradients come with the objects that hold them.
+        The roots themselves first.
     """
     seen: set[int] = set()
     queue: deque[Found] = deque(Found(value, text, (), ()) for text, value in roots)

@@ -13,7 +13,6 @@ from wherry.explain.causes._cause import Cause, Example
 EXAMPLES = [(cause, example) for cause in causes.every() for example in cause.examples]
 WITHOUT = {
     "not-moved",  # answers when no other does: nothing particular to show
-    "missing-operator",  # a rehearsal has every operator
 }
 
 

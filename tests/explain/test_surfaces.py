@@ -62,6 +62,20 @@ def test_other_errors_pass_as_they_are(error: BaseException) -> None:
     assert wherry.explain_exception(error) is None
 
 
+def test_an_operator_without_a_kernel_has_no_culprit() -> None:
+    """Nothing strayed; the fact of the fallback is the backend's."""
+    text = "The operator 'aten::_ctc_loss' is not currently implemented for the MPS device. If you want this op"
+    with pytest.raises(NotImplementedError) as caught:
+        raise NotImplementedError(text)
+
+    diagnosis = wherry.explain_exception(caught.value)
+
+    assert diagnosis is not None
+    assert diagnosis.culprit is None
+    assert diagnosis.op == "aten::_ctc_loss"
+    assert "PYTORCH_ENABLE_MPS_FALLBACK=1" in diagnosis.fix
+
+
 def test_nothing_is_installed_before_something_fails() -> None:
     before = dict(vars(torch.Tensor)), dict(vars(torch.nn.Module)), sys.gettrace(), sys.getprofile(), sys.excepthook
 

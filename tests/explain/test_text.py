@@ -73,7 +73,8 @@ def test_it_fits_a_narrow_terminal_and_has_no_colour_in_a_file(fail) -> None:
     show(diagnosis, Console(file=stream, width=60))
 
     prose = [line for line in stream.getvalue().splitlines() if line.startswith(("  why", "  fix", "       "))]
-    assert prose
+    assert len(prose) > 3
+    assert max(map(len, prose)) <= 60
     assert "\x1b" not in stream.getvalue()
 
 

@@ -187,6 +187,8 @@ class Backend:
     virtual: VirtualDevice | None  # None: cannot be rehearsed
     quirks: tuple[Quirk, ...] = ()
 
+    # The environment variable that sends ops without a kernel to the CPU, if it is 1 before torch is imported.
+    fallback_variable: str | None = None
     visibility: tuple[str, ...] = ()  # environment variables that hide devices, the one that wins first
 
     def probe(self) -> Presence:

@@ -60,6 +60,7 @@ class Mps(Backend):
     namespace = "torch.mps"
     aliases = ("apple", "metal", "mac")
     priority = 30
+    fallback_variable = "PYTORCH_ENABLE_MPS_FALLBACK"
     capabilities = Capabilities(
         # No float64 and no complex128: allocation raises TypeError. No float8: bytes of it can be there, casts are refused.
         dtypes=FLOATS | INTEGERS | {"complex32", "complex64"},

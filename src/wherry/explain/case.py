@@ -17,7 +17,7 @@ from wherry.explain.frames import Frame
 from wherry.explain.idioms import MOVES, atom, factory_in, moves, receiver_of
 from wherry.explain.message import Complaint
 from wherry.explain.origin import Origin, origin_of_value
-from wherry.explain.scene import NOTEBOOK, Scene
+from wherry.explain.scene import NOTEBOOK, Scene, globals_of
 from wherry.explain.source import Function, Site, Source, shortened
 from wherry.explain.suspects import Stray
 from wherry.explain.tensors import facts_of, is_operand
@@ -44,6 +44,11 @@ class Link:
     def name(self) -> str:
         """The name of the owner's class."""
         return tree.class_name(self.owner)
+
+
+def links_of(path: Found) -> list[Link]:
+    """A path, link by link."""
+    return [Link(owner, step) for owner, step in zip(path.owners, path.steps, strict=True)]
 
 
 class Case:
@@ -96,7 +101,7 @@ class Case:
             for owner, step in zip(wider.owners, wider.steps, strict=True)
         ):
             return path
-        return Found(path.value, wider.root, (*wider.owners, *path.owners), (*wider.steps, *path.steps))
+        return path.within(wider)
 
     @cached_property
     def whole(self) -> Found | None:
@@ -112,7 +117,7 @@ class Case:
                 or any(owner is path.owners[0] for owner in wider.owners)
             ):
                 break
-            path = Found(path.value, wider.root, (*wider.owners, *path.owners), (*wider.steps, *path.steps))
+            path = path.within(wider)
         return path
 
     def _nearest_path(self) -> Found | None:
@@ -127,7 +132,7 @@ class Case:
             return own if own is not None and own.steps else None
         if own is None or not own.steps:
             return better
-        return Found(own.value, better.root, (*better.owners, *own.owners), (*better.steps, *own.steps))
+        return own.within(better)
 
     def _holder(self, target: Any) -> Found | None:
         """Something named that holds an object, by the object's identity or its storage."""
@@ -151,9 +156,7 @@ class Case:
     @cached_property
     def links(self) -> list[Link]:
         """The path, link by link; empty where the stray hangs in nothing."""
-        if self.path is None:
-            return []
-        return [Link(owner, step) for owner, step in zip(self.path.owners, self.path.steps, strict=True)]
+        return [] if self.path is None else links_of(self.path)
 
     @property
     def path_text(self) -> str:
@@ -189,7 +192,7 @@ class Case:
         """The path up to and with a link."""
         assert self.path is not None
         position = self.links.index(link)
-        return self.path.root + "".join(step.text for step in self.path.steps[: position + 1])
+        return self.path.prefix(position + 1)
 
     # -- who made it
 
@@ -345,7 +348,7 @@ class Case:
             return None
         names = {wanted, wanted.partition(":")[0]} if not wanted.endswith(tuple("123456789")) else {wanted}
         for frame in self.scene.frames:
-            for name, value in [*frame.names.items(), *_globals(frame)]:
+            for name, value in [*frame.names.items(), *globals_of(frame)]:
                 if name.isidentifier() and _is_device(value, names):
                     return name
             owner = frame.names.get("self", MISSING)
@@ -461,15 +464,6 @@ def _lives(found: Found, frame: Frame) -> bool:
         found.root == "self"
         or frame.kind_of(found.root.partition(".")[0]) in ("global", "closure")
         or len(found.steps) > 1
-    )
-
-
-def _globals(frame: Frame) -> list[tuple[str, Any]]:
-    found = frame.frame.f_globals
-    return (
-        [(k, v) for k, v in list(found.items()) if type(k) is str and not k.startswith("_")]
-        if type(found) is dict
-        else []
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 
+from wherry import backends
 from wherry.explain.message import Complaint, Message
 
 _MEANS = {
@@ -62,6 +63,9 @@ def answer(read: Message, line: str = "") -> tuple[str, str]:
         "dtype": read.dtype or "dtype",
         "argument": read.argument or "x",
     }
+    if read.complaint is Complaint.KERNEL:
+        variables = {b.fallback_variable for b in backends.all() if b.device_type == device.lower()} - {None}
+        fix += "".join(f" Or set {variable}=1 before torch is imported." for variable in variables)
     return why.format(**words), fix.format(**words)
 
 
@@ -270,6 +274,6 @@ _OTHERS = {
     ),
     Complaint.KERNEL: (
         "{op} is not implemented for {device}.",
-        "Compute it on the CPU, x.cpu(), or for MPS set PYTORCH_ENABLE_MPS_FALLBACK=1 before torch is imported.",
+        "Compute it on the CPU, x.cpu(), and move the result back.",
     ),
 }

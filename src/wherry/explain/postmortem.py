@@ -14,6 +14,7 @@ from wherry import tree
 from wherry.explain import causes
 from wherry.explain.case import Case
 from wherry.explain.diagnosis import Culprit, Diagnosis, Excerpt, Operand
+from wherry.explain.general import answer
 from wherry.explain.message import Message
 from wherry.explain.origin import Origin, trace
 from wherry.explain.scene import Scene, examine, group_members, text_of
@@ -140,18 +141,15 @@ def without_culprit(
     op: str | None = None,
 ) -> Diagnosis:
     """What can be said where it cannot be told which tensor is at fault."""
-    devices = " and ".join(read.devices)
-    together = f"this line brings together {devices}" if devices else "this line brings two devices together"
-    what = f"The argument {read.argument} is on {read.found}: {together}" if read.argument and read.found else together
-    sentence = what[0].upper() + what[1:]
+    why, fix = answer(read, line)
     return Diagnosis(
         error=error,
         site=site,
         op=op or read.op,
         culprit=None,
         operands=operands,
-        why=f"{sentence}; which tensor was left behind cannot be told from here.",
-        fix="Print x.device for each tensor of this line, and move the one that differs.",
+        why=why,
+        fix=fix,
         failed=None if site is None or not line.strip() else Excerpt(site, line),
     )
 
@@ -172,19 +170,8 @@ def _hang_together(case: Case, cause: str) -> bool:
 
 
 def _siblings(case: Case) -> tuple[str, ...]:
-    names = siblings_of(case.stray, case.scene)
-    if case.path is not None and case.path is not case.stray.found:
-        other = Stray(
-            case.path.text,
-            case.stray.device,
-            case.stray.expected,
-            case.stray.frame,
-            case.stray.value,
-            case.stray.facts,
-            case.path,
-        )
-        more = siblings_of(other, case.scene)
-        names = more if len(more) > len(names) else names
+    own, held = (siblings_of(case.stray, path, case.scene) for path in (case.stray.found, case.path))
+    names = held if len(held) > len(own) else own
     return tuple(dict.fromkeys(names))
 
 
@@ -225,8 +212,8 @@ def _named(scene: Scene, stray: Stray) -> ast.AST | None:
     if stray.found is None:
         return None
     names = {stray.via or stray.found.root, stray.found.root}
-    for node, value in scene.leaves():
-        if scene.here.source.text(node) in names or value is stray.found.owners[:1]:
+    for node, _ in scene.leaves():
+        if scene.here.source.text(node) in names:
             return node
     return None
 

@@ -193,8 +193,10 @@ def _of_dispatch(frame: Frame, scene: Scene) -> Iterator[Operand]:
     func: Any = names.get("func")
     if type(func).__module__ != "torch._ops" or type(func).__name__ != "OpOverload":
         return
-    scene.op = func.name()
-    arguments = [argument.name for argument in func._schema.arguments]
+    from wherry.dispatch import signature  # torch is loaded: it called
+
+    known = signature(func)
+    scene.op, arguments = known.name, known.arguments
     args, kwargs = names.get("args"), names.get("kwargs")
     pairs: list[tuple[str | None, Any]] = []
     if type(args) is tuple:
@@ -321,12 +323,11 @@ def _stages(scene: Scene) -> Iterator[tuple[Frame, list[tuple[str, Any]], bool]]
     yield here, [(here.source.text(node), value) for node, value in scene.leaves()], True
     for frame in scene.frames:
         yield frame, [(k, v) for k, v in frame.names.items() if k not in NOTEBOOK], False
-        if not scene.inner and frame is not here and frame.node is not None:
-            continue
-    yield here, _own_globals(here), False
+    yield here, globals_of(here), False
 
 
-def _own_globals(frame: Frame) -> list[tuple[str, Any]]:
+def globals_of(frame: Frame) -> list[tuple[str, Any]]:
+    """The globals that a frame sees, without those of the language."""
     found = frame.frame.f_globals
     return (
         [(k, v) for k, v in list(found.items()) if type(k) is str and not k.startswith("__")]

@@ -232,7 +232,7 @@ class Source:
                         and _is_receiver(target.value.value, receiver)
                     ):
                         yield Assignment(node, value, "[]=", self.function_of(node))
-            elif isinstance(node, ast.AnnAssign | ast.Expr):
+            elif isinstance(node, ast.Expr):
                 call = node.value
                 if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
                     continue

@@ -19,7 +19,7 @@ from wherry.explain.frames import Frame, position_of
 from wherry.explain.idioms import moves
 from wherry.explain.message import Complaint
 from wherry.explain.scene import Operand, Scene, first, inside_library
-from wherry.explain.source import Site, shortened, source_of
+from wherry.explain.source import shortened, source_of
 from wherry.explain.tensors import Facts, facts_of, is_generator, is_operand
 from wherry.tree import MISSING, Found, Kind
 
@@ -70,7 +70,9 @@ def suspect(scene: Scene) -> Stray | None:
         return _generator(scene)
     if complaint is Complaint.DTYPE:
         return _of_dtype(scene)
-    if complaint in (Complaint.ABSENT, Complaint.ORDINAL, Complaint.CHECKPOINT, Complaint.KERNEL):
+    if complaint is Complaint.KERNEL:
+        return None  # nothing strayed
+    if complaint in (Complaint.ABSENT, Complaint.ORDINAL, Complaint.CHECKPOINT):
         return _asked_for(scene)
     found, expected = sides(scene)
     strays = [o for o in scene.operands if o.facts.device is not None and o.facts.device == found]
@@ -508,11 +510,11 @@ def _around(scene: Scene) -> str | None:
     return None
 
 
-def siblings_of(stray: Stray, scene: Scene, most: int = 200) -> list[str]:
-    """What hangs beside the stray and is where the stray is: it would fail next."""
-    if stray.found is None or not stray.found.owners or stray.facts is None:
+def siblings_of(stray: Stray, path: Found | None, scene: Scene, most: int = 200) -> list[str]:
+    """What hangs beside the stray on a path to it, and is where the stray is: it would fail next."""
+    if path is None or not path.owners or stray.facts is None:
         return []
-    root = (stray.found.root, stray.found.owners[0])
+    root = (path.root, path.owners[0])
     names: list[str] = []
     for found in tree.search([root], most=4_000, deadline=scene.deadline):
         if len(names) >= most:
@@ -533,8 +535,3 @@ def siblings_of(stray: Stray, scene: Scene, most: int = 200) -> list[str]:
         ):
             names.append(found.text)
     return names
-
-
-def site_of_node(frame: Frame, node: ast.AST | None) -> Site:
-    """The line an expression stands on."""
-    return Site(frame.file, getattr(node, "lineno", frame.line), frame.code.co_name)

@@ -6,14 +6,13 @@ named. In a rehearsal the device is the one the storage's record says, also afte
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 from wherry import tree
 from wherry.callsite import Callsite, site_of
-from wherry.storage import ATTRIBUTE
+from wherry.storage import ATTRIBUTE, OPAQUE_ATTRIBUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +70,22 @@ def facts_of(obj: Any) -> Facts:
         return _generator(obj)
     import torch
 
-    from wherry.dispatch import without_functions
+    from wherry.dispatch import below, storage_below
 
-    base = torch.Tensor.__mro__[1]  # below every impersonated name
     if _unwraps_itself(obj, torch.Tensor):
         return Facts(None, None, None, 1, None, False, False, None)
-    with without_functions(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        device = str(vars(base)["device"].__get__(obj))
-        shape = tuple(int(n) for n in vars(base)["shape"].__get__(obj))
-        dtype = str(vars(base)["dtype"].__get__(obj)).removeprefix("torch.")
-        history = vars(base)["grad_fn"].__get__(obj) is not None
+        device = str(below(obj, "device"))
+        shape = tuple(int(n) for n in below(obj, "shape"))
+        dtype = str(below(obj, "dtype")).removeprefix("torch.")
+        history = below(obj, "grad_fn") is not None
         record, key = None, None
         try:
-            storage = base.untyped_storage(obj)
+            storage, key = storage_below(obj)
             record = storage.__dict__.get(ATTRIBUTE)
-            key = storage._cdata
         except (NotImplementedError, RuntimeError):  # sparse, functorch
-            own = tree.instance_dict(obj).get("_wherry_place")
+            own = tree.instance_dict(obj).get(OPAQUE_ATTRIBUTE)
             device = own.name if own is not None else device
     site, code, instruction = None, None, -1
     if record is not None:
@@ -116,12 +113,12 @@ def _generator(obj: Any) -> Facts:
 
 def gradient(tensor: Any) -> Any:
     """`tensor.grad` of a leaf, or None."""
-    torch: Any = sys.modules["torch"]
-    base = torch.Tensor.__mro__[1]
+    import torch
+
+    from wherry.dispatch import below
+
     if _unwraps_itself(tensor, torch.Tensor):
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if not vars(base)["is_leaf"].__get__(tensor):
-            return None
-        return vars(base)["grad"].__get__(tensor)
+        return below(tensor, "grad") if below(tensor, "is_leaf") else None

@@ -83,7 +83,7 @@ def _moved_sibling(case: Case) -> str | None:
     """What came with the stray and did move: another item of the same batch."""
     if case.stray.found is not None and case.stray.found.owners:
         owner = case.stray.found.owners[-1]
-        prefix = case.stray.found.root + "".join(step.text for step in case.stray.found.steps[:-1])
+        prefix = case.stray.found.prefix(len(case.stray.found.steps) - 1)
         for step, value in tree.children(owner):
             if tree.is_tensor(value) and facts_of(value).device == case.stray.expected:
                 return prefix + step.text

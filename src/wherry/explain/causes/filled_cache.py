@@ -128,7 +128,7 @@ def _of_dictionary(case: Case) -> Advice | None:
     if not _fills_by_key(case.origin.source, case.maker):
         return None
     assert case.path is not None
-    text = case.path.root + "".join(step.text for step in case.path.steps[:inside])
+    text = case.path.prefix(inside)
     return _dictionary_advice(case, text)
 
 

@@ -21,7 +21,7 @@ def recognise(case: Case) -> Advice | None:
     if module is None or not _is_loss(module):
         return None
     assert case.path is not None
-    criterion = case.path.root + "".join(step.text for step in case.path.steps[:-1])
+    criterion = case.path.prefix(len(case.path.steps) - 1)
     what = case.path.steps[-1].key
     code = f"{criterion} = {criterion}.to({case.device_named})"
     built = _built(criterion, case)

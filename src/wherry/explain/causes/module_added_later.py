@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 
 from wherry import tree
-from wherry.explain.case import Case, Link
+from wherry.explain.case import Case, links_of
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.tensors import facts_of
 from wherry.tree import Kind
@@ -18,7 +18,7 @@ from wherry.tree import Kind
 
 def recognise(case: Case) -> Advice | None:
     path = case.whole
-    links = [] if path is None else [Link(owner, step) for owner, step in zip(path.owners, path.steps, strict=True)]
+    links = [] if path is None else links_of(path)
     if not links or links[-1].step.kind not in (Kind.PARAMETER, Kind.BUFFER) or not tree.is_module(links[-1].owner):
         return None
     registered = [link for link in links if link.step.kind is Kind.MODULE]
@@ -31,7 +31,7 @@ def recognise(case: Case) -> Advice | None:
         return None
     position = links.index(added or registered[-1])
     assert path is not None
-    name = path.root + "".join(step.text for step in path.steps[: position + 1])
+    name = path.prefix(position + 1)
     made = f" ({case.where(case.origin.site)})" if case.origin is not None else ""
     node = case.statement
     fix = f"Move the new module: {name}.to({case.device_named})"

@@ -8,7 +8,7 @@ Source   PyTorch documentation, "torch.nn.Module.to".
 from __future__ import annotations
 
 from wherry import tree
-from wherry.explain.case import Case, Link
+from wherry.explain.case import Case, links_of
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.tensors import facts_of
 from wherry.tree import Kind
@@ -20,12 +20,12 @@ def recognise(case: Case) -> Advice | None:
         return None
     path = case.whole
     assert path is not None
-    links = [Link(owner, step) for owner, step in zip(path.owners, path.steps, strict=True)]
+    links = links_of(path)
     # The outermost module of the path that is reached without leaving modules.
     position = len(links) - 1
     while position > 0 and tree.is_module(links[position - 1].owner) and links[position - 1].step.kind is Kind.MODULE:
         position -= 1
-    name = path.root + "".join(step.text for step in path.steps[:position])
+    name = path.prefix(position)
     kind = links[position].name
     if position == len(links) - 1 and _inner_moved(links[-1].owner, case):
         what = "buffer" if links[-1].step.kind is Kind.BUFFER else "parameter"

@@ -25,7 +25,7 @@ def recognise(case: Case) -> Advice | None:
     node = case.scene.node
     code = f"{atom(case.name)}{back}"
     if case.links and tree.is_a(case.links[-1].owner, list) and case.stray.found is not None and case.stray.found.steps:
-        whole = case.stray.found.root + "".join(step.text for step in case.stray.found.steps[:-1])
+        whole = case.stray.found.prefix(len(case.stray.found.steps) - 1)
         return Advice(
             f"{whole} holds tensors on {case.device}, and NumPy can only view host memory: they must come back.",
             f"Bring them to the host first: torch.stack({whole}){back}.numpy()",

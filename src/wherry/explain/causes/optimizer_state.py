@@ -20,7 +20,7 @@ def recognise(case: Case) -> Advice | None:
         return None
     assert case.path is not None
     optimizer = case.links[position].name
-    root = case.path.root + "".join(step.text for step in case.path.steps[:position])
+    root = case.path.prefix(position)
     key = case.path.steps[-1].key
     made = case.origin.site if case.origin is not None else None
     when = f" at {case.where(made)}" if made is not None else ""

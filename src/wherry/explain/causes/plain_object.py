@@ -28,7 +28,7 @@ def recognise(case: Case) -> Advice | None:
         return None
     position = case.links.index(link)
     assert case.path is not None
-    holder = case.path.root + "".join(step.text for step in case.path.steps[:position])
+    holder = case.path.prefix(position)
     what = f"a {link.name}"
     if type(link.owner).__module__.startswith("torch.distributions"):
         return Advice(
@@ -38,7 +38,7 @@ def recognise(case: Case) -> Advice | None:
             else "Keep its parameters as buffers of a module, and build the distribution from them when it is used.",
         )
     made = f" ({case.where(case.origin.site)})" if case.origin is not None else ""
-    field = case.path.root + "".join(step.text for step in case.path.steps[: position + 1])
+    field = case.path.prefix(position + 1)
     fix = f"Move it where the object is made: {field} = {field}.to({case.device_named})"
     if case.device_in_maker is None:
         fix = f"Move it where it is used: {case.moved(case.name)}"
