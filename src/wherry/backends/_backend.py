@@ -16,6 +16,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 class State(enum.Enum):
@@ -164,6 +165,63 @@ class VirtualDevice:
         return Profile(found.name, found.total_memory, {**self.properties, **found.properties})
 
 
+class Span(NamedTuple):
+    """The releases of torch for which a fact holds, both ends included: Span("2.8", "2.13"). None is an open end."""
+
+    since: str | None = None
+    until: str | None = None
+
+    def holds(self, release: str) -> bool:
+        """Whether a release ("2.13.0+cpu") is among them."""
+        asked = _minor(release)
+        return (self.since is None or _minor(self.since) <= asked) and (
+            self.until is None or asked <= _minor(self.until)
+        )
+
+
+def _minor(release: str) -> tuple[int, int]:
+    major, minor = release.split(".")[:2]
+    return int(major), int(minor)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Which operators a backend has kernels for, beside what torch's own tables show, and what it says where it has none.
+
+    Which overloads have a kernel is read from the `native_functions.yaml` that ships with torch (`wherry.ops.catalog`).
+    Here stands what that file does not show. Overloads are named without their namespace: "linalg_svd.U".
+
+    Attributes:
+        key: the dispatch key of its kernels: "MPS".
+        shares: the key of another backend whose kernels it has too, as far as the yaml can tell, because its own are
+            registered elsewhere; None where the yaml is complete.
+        also: overloads with a kernel that neither shows.
+        without: overloads without one although `shares` has it.
+        falls_back: overloads that go through the CPU always, without being asked to.
+        error: what one without a kernel raises (exception type name, text). A format string of `operator`, with its
+            namespace, and `commit`, of the build. None: what the dispatcher says, which lists the kernels of the build.
+        error_by_namespace: the same by the namespace of the operator ("c10d"), where that has no way through the CPU.
+        variable: the environment variable that sends those through the CPU instead, if it is a number but 0 when torch is
+            imported; None where there is none.
+        warning: what the first way through the CPU in a process warns of, with the `operator` in it.
+        one_device: whether operands at two places are refused before the way through the CPU (text: `first`, `second`,
+            `operator`); None where they all go.
+        source: where the tables are from, and of which date.
+    """
+
+    key: str
+    shares: str | None = None
+    also: Mapping[str, Span] = field(default_factory=dict[str, Span])
+    without: Mapping[str, Span] = field(default_factory=dict[str, Span])
+    falls_back: Mapping[str, Span] = field(default_factory=dict[str, Span])
+    error: tuple[str, str] | None = None
+    error_by_namespace: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    variable: str | None = None
+    warning: str | None = None
+    one_device: str | None = None
+    source: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Quirk:
     """A fact that looks like a mistake, with the torch version it holds from and its link."""
@@ -187,8 +245,7 @@ class Backend:
     virtual: VirtualDevice | None  # None: cannot be rehearsed
     quirks: tuple[Quirk, ...] = ()
 
-    # The environment variable that sends ops without a kernel to the CPU, if it is 1 before torch is imported.
-    fallback_variable: str | None = None
+    kernels: Kernels | None = None  # None: it has every kernel, as the CPU has
     visibility: tuple[str, ...] = ()  # environment variables that hide devices, the one that wins first
 
     def probe(self) -> Presence:

@@ -18,6 +18,7 @@ from wherry.backends._backend import (
     QUANTIZED,
     Backend,
     Capabilities,
+    Kernels,
     Maturity,
     Memory,
     Presence,
@@ -188,6 +189,7 @@ class Cuda(Backend):
     # GeForce RTX 4090. Name, capability, multiprocessors, memory and L2 as torch.cuda.get_device_properties printed them
     # (driver 572.70); clocks and bus are the board's; the figures per block and multiprocessor those of compute capability 8.9:
     # https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities
+    kernels = Kernels(key="CUDA")  # torch's own table is complete; without one the dispatcher speaks
     virtual = VirtualDevice(
         name="NVIDIA GeForce RTX 4090",
         total_memory=24563 * MIB,

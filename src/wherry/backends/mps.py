@@ -13,11 +13,13 @@ from wherry.backends._backend import (
     AllocatorSizes,
     Backend,
     Capabilities,
+    Kernels,
     Maturity,
     Memory,
     Presence,
     Profile,
     Quirk,
+    Span,
     State,
     VirtualDevice,
     Wording,
@@ -53,6 +55,16 @@ _NO_CAST = {
     for name, printed in {"complex128": "ComplexDouble", **{name: name.capitalize() for name in FLOAT8}}.items()
 }
 
+_NO_KERNEL = (
+    "'{operator}' is not currently implemented for the MPS device. If you want this op to be considered for addition please "
+    "comment on https://github.com/pytorch/pytorch/issues/141287 and mention use-case, that resulted in missing op as well "
+    "as commit hash {commit}."
+)
+_VARIABLE_TO_SET = (
+    "As a temporary fix, you can set the environment variable `PYTORCH_ENABLE_MPS_FALLBACK=1` to use the CPU as a fallback "
+    "for this op. WARNING: this will be slower than running natively on MPS."
+)
+
 
 class Mps(Backend):
     name = device_type = "mps"
@@ -60,7 +72,6 @@ class Mps(Backend):
     namespace = "torch.mps"
     aliases = ("apple", "metal", "mac")
     priority = 30
-    fallback_variable = "PYTORCH_ENABLE_MPS_FALLBACK"
     capabilities = Capabilities(
         # No float64 and no complex128: allocation raises TypeError. No float8: bytes of it can be there, casts are refused.
         dtypes=FLOATS | INTEGERS | {"complex32", "complex64"},
@@ -103,6 +114,30 @@ class Mps(Backend):
         ),
         no_dtype={"float64": _NO_FLOAT64, "complex128": _NO_FLOAT64},
         no_cast=_NO_CAST,
+    )
+    # aten/src/ATen/mps/MPSFallback.mm. Collectives have a text of their own since 2.11 (strings of libtorch_cpu.dylib).
+    kernels = Kernels(
+        key="MPS",
+        falls_back={
+            "embedding_renorm_": Span(),
+            "linalg_svd": Span(until="2.13"),
+            "linalg_svd.U": Span(until="2.13"),
+            "col2im": Span(until="2.7"),
+            "upsample_nearest3d.vec": Span(until="2.7"),
+        },
+        error=("NotImplementedError", f"The operator {_NO_KERNEL} {_VARIABLE_TO_SET}"),
+        error_by_namespace={
+            "c10d": (
+                "NotImplementedError",
+                f"The distributed operator {_NO_KERNEL} Please note, that distributed operators can not fall back to CPU",
+            )
+        },
+        variable="PYTORCH_ENABLE_MPS_FALLBACK",
+        warning=(
+            "The operator '{operator}' is not currently supported on the MPS backend and will fall back to run on the CPU. "
+            "This may have performance implications. (Triggered internally at aten/src/ATen/mps/MPSFallback.mm.)"
+        ),
+        source="initializers of libtorch_cpu.dylib, torch 2.6 to 2.14, read in November 2026",
     )
     # What torch.mps.recommended_max_memory() says on a Mac with 24 GiB (17.76 GiB), a size the M4 Pro starts at:
     # https://github.com/pytorch/pytorch/pull/189215 and https://github.com/sgl-project/sglang/pull/29949

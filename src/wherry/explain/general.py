@@ -64,7 +64,9 @@ def answer(read: Message, line: str = "") -> tuple[str, str]:
         "argument": read.argument or "x",
     }
     if read.complaint is Complaint.KERNEL:
-        variables = {b.fallback_variable for b in backends.all() if b.device_type == device.lower()} - {None}
+        variables = {
+            b.kernels.variable for b in backends.all() if b.device_type == device.lower() and b.kernels is not None
+        } - {None}
         fix += "".join(f" Or set {variable}=1 before torch is imported." for variable in variables)
     return why.format(**words), fix.format(**words)
 
