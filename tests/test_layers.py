@@ -17,7 +17,7 @@ import wherry
 ROOT = Path(wherry.__file__).parent
 
 PYTHON = {"errors", "units", "callsite", "roster"}  # ground that knows only Python
-DEVICES = {"storage", "tree", "dispatch", "events", "backends"}  # ground that knows devices
+DEVICES = {"storage", "tree", "dispatch", "events", "native_functions", "backends"}  # ground that knows devices
 GROUND = PYTHON | DEVICES
 ROOMS = {"rehearse", "ledger", "explain", "ops", "pick", "move", "feed", "where", "check"}
 EDGES = {"cli", "pytest_plugin", "notebook"}
@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(PYTHON, PYTHON),
     **dict.fromkeys(DEVICES, GROUND),
     **dict.fromkeys(ROOMS, GROUND),
+    "rehearse": GROUND | {"ops"},  # raises for what a device has no kernel for
     "explain": GROUND | {"where"},  # names the tensor that strayed
     "feed": GROUND | {"move"},  # moves its batches
     "check": PYTHON - {"callsite"},  # stdlib only: never a tensor

@@ -10,8 +10,8 @@ The map of the tree, upwards from the ground:
 
     errors  units  roster  callsite                  know only Python
     backends                                         one file = everything particular to one backend
-    dispatch  storage  tree  events                  know tensors
-    pick  rehearse  explain                          rooms: facts in, an answer out
+    dispatch  storage  tree  events  native_functions   know tensors and operators
+    pick  ops  rehearse  explain                     rooms: facts in, an answer out
     run                                              a whole program under wherry
     cli  pytest_plugin  notebook                     edges: `wherry ...`, failure reports, %load_ext wherry
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         BadCount,
         BadRank,
         BadSize,
+        BadVariable,
         CannotRehearse,
         DeviceAbsent,
         NoSuitableDevice,
@@ -51,6 +52,7 @@ __all__ = [
     "BadCount",
     "BadRank",
     "BadSize",
+    "BadVariable",
     "CannotRehearse",
     "Choice",
     "DeviceAbsent",

@@ -89,6 +89,19 @@ def here(depth: int = 1) -> Callsite | None:
     return None if frame is None else site_of(frame.f_code, frame.f_lasti)
 
 
+def stacklevel() -> int:
+    """What `warnings.warn` is to be told so that a warning names the innermost line outside of wherry.
+
+    PyTorch's own warnings from C++ name the innermost Python frame, which may be one of torch's.
+    """
+    frame = sys._getframe(1)
+    level = 1
+    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(_OWN):
+        frame = frame.f_back
+        level += 1
+    return level
+
+
 def judge() -> Callable[[str], bool]:
     """A function that tells whether a file is the user's own, in this process, now: neither installed nor Python's.
 

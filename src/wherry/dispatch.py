@@ -8,7 +8,7 @@ in `tests/torch_contract/` that notices when it goes. Nothing else in wherry imp
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import FrameType
@@ -112,6 +112,15 @@ def _has_kernel(name: str, key: str) -> bool:
         return _C._dispatch_has_kernel_for_dispatch_key(name, key)
     except RuntimeError:  # not the dispatcher's: prim::layout and its kin
         return False
+
+
+def registered(operator: str, keys: Iterable[str]) -> tuple[str, ...]:
+    """Those of some dispatch keys for which an operator ("torchvision::nms") has a kernel in this process.
+
+    Nobody asks the dispatcher for all of them, since a build answers for the backends that it was made for
+    (`_dispatch_has_kernel_for_dispatch_key`, 2.6; test_schemas).
+    """
+    return tuple(key for key in keys if _has_kernel(operator, key))
 
 
 @cache

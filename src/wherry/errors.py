@@ -5,6 +5,7 @@
     +-- BadCount           (ValueError)         a number of devices a backend cannot have
     +-- BadSize            (ValueError)         a text that names no number of bytes
     +-- BadRank            (ValueError)         a launcher's variable that holds no rank
+    +-- BadVariable        (ValueError)         a variable of torch's own that it cannot read
     +-- UnknownDtype       (ValueError)         a text that names no dtype
     +-- UnknownProfile     (ValueError)         a model of device that a backend's file does not describe
     +-- DeviceAbsent       (RuntimeError)       the device is known, but not usable in this process
@@ -146,6 +147,27 @@ class BadRank(WherryError, ValueError):
         return (
             f'{self.variable} is "{self.value}", which is no rank. torchrun sets it to 0, 1, ...; '
             f"unset it if no launcher started this process."
+        )
+
+
+class BadVariable(WherryError, ValueError):
+    """An environment variable of torch's own, which must be a number and is not.
+
+    Attributes:
+        variable: Its name, "PYTORCH_ENABLE_MPS_FALLBACK".
+        value: What it holds.
+        title: Of the backend that reads it, "Apple MPS".
+    """
+
+    def __init__(self, variable: str, value: str, title: str) -> None:
+        self.variable = variable
+        self.value = value
+        self.title = title
+
+    def __str__(self) -> str:
+        return (
+            f'{self.variable} is "{self.value}", which is no number. On {self.title}, torch reads one when it is imported, '
+            "and the process ends there. Set it to 1 or 0, or unset it."
         )
 
 

@@ -11,8 +11,8 @@ from wherry.rehearse import Rehearsal, rehearse
 
 @pytest.fixture(params=["cuda", "rocm", "mps", "xpu"])
 def on(request: pytest.FixtureRequest) -> Iterator[Rehearsal]:
-    """A rehearsal that is on, of one backend after another."""
-    with rehearse(request.param) as rehearsal:
+    """A rehearsal that is on, of one backend after another. Operators that it has no kernel for go through the CPU."""
+    with rehearse(request.param, fallback=True) as rehearsal:
         yield rehearsal
 
 

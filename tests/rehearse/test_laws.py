@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wherry.rehearse import Rehearsal
+from wherry.rehearse import Rehearsal, rehearse
 from wherry.rehearse.wording import torch_release
 
 
@@ -44,7 +44,6 @@ TOGETHER = {
     "gather": lambda a, b: a.gather(0, b.long()),
     "scatter": lambda a, b: a.scatter(0, torch.zeros_like(a, dtype=torch.long), b),
     "index_select": lambda a, b: a.index_select(0, b[0].long()),
-    "take": lambda a, b: a.take(b.long()),
     "embedding": lambda a, b: F.embedding(b.long(), a),
     "cross_entropy": lambda a, b: F.cross_entropy(a, b[0].long()),
     "mse_loss": F.mse_loss,
@@ -89,6 +88,11 @@ def test_stray_on_either_side_is_refused(name: str, device: str) -> None:
         TOGETHER[name](*pair("cpu", device))
     TOGETHER[name](*pair(device, device))
     TOGETHER[name](*pair("cpu", "cpu"))
+
+
+def test_operator_without_a_kernel_is_refused_for_that_before_its_operands_are_compared() -> None:
+    with rehearse("mps"), pytest.raises(NotImplementedError, match=r"'aten::take' is not currently implemented"):
+        torch.zeros(2, device="mps").take(torch.zeros(1, dtype=torch.long))
 
 
 @pytest.mark.parametrize("name", TOGETHER)

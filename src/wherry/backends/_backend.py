@@ -16,7 +16,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class State(enum.Enum):
@@ -206,6 +206,8 @@ class Kernels:
         warning: what the first way through the CPU in a process warns of, with the `operator` in it.
         one_device: whether operands at two places are refused before the way through the CPU (text: `first`, `second`,
             `operator`); None where they all go.
+        limits: what kernels refuse that the CPU's take, by operator: a function of the arguments by name that answers
+            with an exception (type name, text), or None where there is nothing to refuse.
         source: where the tables are from, and of which date.
     """
 
@@ -219,6 +221,9 @@ class Kernels:
     variable: str | None = None
     warning: str | None = None
     one_device: str | None = None
+    limits: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str] | None]] = field(
+        default_factory=dict[str, Callable[[Mapping[str, Any]], tuple[str, str] | None]]
+    )
     source: str = ""
 
 

@@ -186,10 +186,11 @@ class Cuda(Backend):
             ),
         ),
     )
+    # native_functions.yaml shows all of its kernels. Without one, the dispatcher speaks.
+    kernels = Kernels(key="CUDA")
     # GeForce RTX 4090. Name, capability, multiprocessors, memory and L2 as torch.cuda.get_device_properties printed them
     # (driver 572.70); clocks and bus are the board's; the figures per block and multiprocessor those of compute capability 8.9:
     # https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities
-    kernels = Kernels(key="CUDA")  # torch's own table is complete; without one the dispatcher speaks
     virtual = VirtualDevice(
         name="NVIDIA GeForce RTX 4090",
         total_memory=24563 * MIB,

@@ -6,6 +6,10 @@ Sources         torch/mps/__init__.py, torch/backends/mps/__init__.py and the st
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Mapping
+from typing import Any
+
 from wherry.backends._backend import (
     FLOAT8,
     FLOATS,
@@ -64,6 +68,52 @@ _VARIABLE_TO_SET = (
     "As a temporary fix, you can set the environment variable `PYTORCH_ENABLE_MPS_FALLBACK=1` to use the CPU as a fallback "
     "for this op. WARNING: this will be slower than running natively on MPS."
 )
+
+
+def _both_larger_or_both_smaller(arguments: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Adaptive pooling is done by a kernel of one size and stride (native/mps/operations/AdaptivePooling.mm)."""
+    size, wanted = _sizes(arguments)
+    if all(map(operator.ge, size, wanted)) or all(map(operator.le, size, wanted)):
+        return None
+    text = (
+        "Adaptive pool MPS: Input height and width must both be greater than, or equal to, or lesser than output height and "
+        "width"
+    )
+    return "RuntimeError", text
+
+
+def _average_in_whole_steps(arguments: Mapping[str, Any]) -> tuple[str, str] | None:
+    """As above, and an average cannot overlap: https://github.com/pytorch/pytorch/issues/96056."""
+    size, wanted = _sizes(arguments)
+    refused = _both_larger_or_both_smaller(arguments)
+    if refused is not None:
+        return refused
+    shrinks = size[0] >= wanted[0]
+    larger, smaller = (size, wanted) if shrinks else (wanted, size)
+    if not any(few and many % few for many, few in zip(larger, smaller, strict=True)):
+        return None
+    names = "input sizes must be divisible by output" if shrinks else "output sizes must be divisible by input"
+    text = (
+        f"Adaptive pool MPS: {names} sizes. Non-divisible input sizes are not implemented on MPS device yet. For now, you can "
+        "manually transfer tensor to cpu in this case. Please refer to [this issue]"
+        "(https://github.com/pytorch/pytorch/issues/96056)"
+    )
+    return "RuntimeError", text
+
+
+def _sizes(arguments: Mapping[str, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Height and width of what is pooled, and of what comes of it; a derivative has the latter in the gradient."""
+    height, width = arguments["self"].shape[-2:]
+    wanted = arguments["output_size"] if "output_size" in arguments else arguments["grad_output"].shape[-2:]
+    return (height, width), (wanted[0], wanted[-1])
+
+
+def _no_half_in_three_dimensions(arguments: Mapping[str, Any]) -> tuple[str, str] | None:
+    """native/mps/operations/Convolution.mm (strings of libtorch_cpu.dylib, torch 2.6 to 2.14)."""
+    image = arguments["input"]
+    if arguments["transposed"] and image.dim() == 5 and str(image.dtype) in ("torch.float16", "torch.bfloat16"):
+        return "RuntimeError", "ConvTranspose 3D with BF16 or FP16 types is not supported on MPS"
+    return None
 
 
 class Mps(Backend):
@@ -137,6 +187,13 @@ class Mps(Backend):
             "The operator '{operator}' is not currently supported on the MPS backend and will fall back to run on the CPU. "
             "This may have performance implications. (Triggered internally at aten/src/ATen/mps/MPSFallback.mm.)"
         ),
+        limits={
+            "_adaptive_avg_pool2d": _average_in_whole_steps,
+            "_adaptive_avg_pool2d_backward": _average_in_whole_steps,
+            "adaptive_max_pool2d": _both_larger_or_both_smaller,
+            "adaptive_max_pool2d_backward": _both_larger_or_both_smaller,
+            "convolution": _no_half_in_three_dimensions,
+        },
         source="initializers of libtorch_cpu.dylib, torch 2.6 to 2.14, read in November 2026",
     )
     # What torch.mps.recommended_max_memory() says on a Mac with 24 GiB (17.76 GiB), a size the M4 Pro starts at:

@@ -115,9 +115,10 @@ class Rocm(Backend):
             ),
         ),
     )
+    # native_functions.yaml shows all of its kernels. Without one, the dispatcher speaks.
+    kernels = Kernels(key="CUDA")
     # AMD Instinct MI300X as torch.cuda.get_device_properties prints it, down to the L2 of one compute die out of eight:
     # https://github.com/ROCm/legacy-rocm-build/issues/4203 ; wavefronts and LDS are those of its CDNA 3 architecture.
-    kernels = Kernels(key="CUDA")  # torch's own table is complete; without one the dispatcher speaks
     virtual = VirtualDevice(
         name="AMD Instinct MI300X",
         total_memory=196592 * MIB,

@@ -1,7 +1,8 @@
 """What a kernel of a device refuses and the CPU's does not, although the tensors are where they should be.
 
 `torch.use_deterministic_algorithms(True)` makes kernels say that they have no deterministic implementation; which ones
-do, and by what name, is the backend's to know (`VirtualDevice.nondeterministic`).
+do, and by what name, is the backend's to know (`VirtualDevice.nondeterministic`). So are the arguments that its kernels
+do not take (`Kernels.limits`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 
 from wherry import backends
 from wherry.dispatch import OpOverload, signature
+from wherry.rehearse.absence import exception
 from wherry.rehearse.records import residence
 from wherry.rehearse.surface import thread
 
@@ -37,6 +39,31 @@ _ONLY_IF: dict[str, Callable[[Mapping[str, Any]], bool]] = {
 
 def refusing(func: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """What runs an overload, after what a device's kernel would refuse."""
+    return _limited(func, _determined(func, kernel))
+
+
+def _limited(func: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    sig = signature(func)
+    packet = sig.name.removeprefix("aten::").partition(".")[0]
+    limits = {
+        b: b.kernels.limits[packet] for b in backends.all() if b.kernels is not None and packet in b.kernels.limits
+    }
+    if not limits:
+        return kernel
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        mode = thread.mode
+        limit = None if mode is None else limits.get(mode.session.backend)
+        if limit is not None and residence(args[0]).index is not None:
+            refused = limit(dict(zip(sig.arguments, args, strict=False)) | kwargs)
+            if refused is not None:
+                raise exception(*refused)
+        return kernel(*args, **kwargs)
+
+    return run
+
+
+def _determined(func: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]:
     sig = signature(func)
     names = {n for n in (sig.name, sig.name.partition(".")[0]) if n.startswith("aten::")}
     names = {n.removeprefix("aten::") for n in names}

@@ -16,7 +16,6 @@ generated check; what it says instead differs by kernel and release.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +23,10 @@ import torch
 
 from wherry.backends._backend import Backend
 from wherry.dispatch import OpOverload, signature
+from wherry.native_functions import native, wrapper_name
+from wherry.ops.catalog import OF_THE_HOST
 from wherry.rehearse import exceptions
 from wherry.rehearse.exceptions import DECOMPOSE, Decompose
-from wherry.rehearse.native_functions import native, wrapper_name
 from wherry.rehearse.wording import no_kernel, one_device, output_elsewhere, shapes_apart, too_many_scalars, two_devices
 from wherry.storage import Place
 
@@ -91,10 +91,6 @@ SECOND_OPERAND = {
 """Ops that accept a 0-dim host tensor as this argument only."""
 
 
-_OF_THE_HOST = re.compile("mkldnn|onednn|fbgemm|quantize|_for_cpu$")
-"""Names of ops that the CPU's composites choose and a device's do not."""
-
-
 def judge(
     backend: Backend, func: OpOverload, operands: Sequence[Operand], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Place | Decompose:
@@ -133,7 +129,7 @@ def _general(
             prefix is not None
             and entry is not None
             and _kernel_key(operands, "CPU") in entry.keys
-            and not _OF_THE_HOST.search(packet)
+            and not (OF_THE_HOST.search(packet) and not packet.endswith("_backward"))  # what it saved is together
         ):
             raise no_kernel(func, key, args, kwargs)
         return _iterate(packet, operands, shaped=False)

@@ -20,8 +20,10 @@ import torch
 from wherry import backends, units
 from wherry.backends._backend import Backend, Profile
 from wherry.errors import BadCount, BadSize, CannotRehearse, UnknownDevice, UnknownProfile
-from wherry.rehearse import accounting, dtypes, randomness
+from wherry.events import Fallback
+from wherry.rehearse import accounting, dtypes, fallback, randomness
 from wherry.rehearse.absence import absent, invalid_ordinal
+from wherry.rehearse.fallback import is_asked_for
 from wherry.rehearse.limited import LimitedMode
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.records import HOST, PINNED, UNMARKED
@@ -39,6 +41,7 @@ class Statistics:
     h2d_nbytes: int
     d2h_nbytes: int
     d2d_nbytes: int
+    fallbacks: tuple[Fallback, ...] = ()
 
 
 class _Entries(threading.local):
@@ -57,16 +60,26 @@ class Rehearsal(contextlib.ContextDecorator):
         memory: Bytes that fit on each, or None for no limit.
         index: The one that a program is expected to use, from "cuda:1".
         profile: What the device says of itself.
+        fallback: Whether operators without a kernel go through the CPU.
     """
 
     def __init__(
-        self, backend: Backend, *, count: int, memory: int | None, index: int, profile: str | None = None
+        self,
+        backend: Backend,
+        *,
+        count: int,
+        memory: int | None,
+        index: int,
+        profile: str | None = None,
+        falls_back: bool = False,
     ) -> None:
         self.backend = backend
         self.count = count
         self.memory = memory
         self.profile = Profile("CPU", 0) if backend.virtual is None else backend.virtual.profile(profile)
         self.index = index
+        self.fallback = falls_back
+        self.fallbacks = fallback.Tally()
         self.narrow = bool(backend.wording.no_dtype or backend.wording.no_cast)
         """Whether its devices refuse tensors for their dtype."""
         self.h2d_nbytes = self.d2h_nbytes = self.d2d_nbytes = 0
@@ -136,7 +149,8 @@ class Rehearsal(contextlib.ContextDecorator):
 
     def statistics(self) -> Statistics:
         """Counts so far."""
-        return Statistics(sum(mode.ops for mode in self._modes), self.h2d_nbytes, self.d2h_nbytes, self.d2d_nbytes)
+        ops = sum(mode.ops for mode in self._modes)
+        return Statistics(ops, self.h2d_nbytes, self.d2h_nbytes, self.d2d_nbytes, self.fallbacks.fallbacks())
 
     # -- devices
 
@@ -244,6 +258,7 @@ def rehearse(
     count: int | None = None,
     memory: str | int | None = None,
     profile: str | None = None,
+    fallback: bool | None = None,
 ) -> Rehearsal:
     """Rehearse a device that is not here.
 
@@ -260,9 +275,12 @@ def rehearse(
         count: How many devices there are. Default: one, or as many as `device` needs.
         memory: What fits on each: "8GiB" or a number of bytes. Default: no limit, or what the profile has.
         profile: A model: "rtx4090", "mi250x", "m1", "a770". It decides name, properties and memory. Default: a common one.
+        fallback: Whether operators without a kernel go through the CPU, with a warning and a count, instead of raising.
+            Default: what the environment variable of the backend (PYTORCH_ENABLE_MPS_FALLBACK) said when torch was imported.
 
     Raises:
         UnknownDevice: No backend answers to `device`.
+        BadVariable: That variable holds no number.
         BadCount: The backend cannot have that many devices.
         BadSize: `memory` names no number of bytes.
         UnknownProfile: The backend's file describes no such model.
@@ -288,4 +306,6 @@ def rehearse(
         raise UnknownProfile(profile, backend.name, profiles)
     if profile is not None and nbytes is None:
         nbytes = profiles[profile].total_memory
-    return Rehearsal(backend, count=count, memory=nbytes, index=index, profile=profile)
+    if fallback is None:
+        fallback = is_asked_for(backend)
+    return Rehearsal(backend, count=count, memory=nbytes, index=index, profile=profile, falls_back=fallback)

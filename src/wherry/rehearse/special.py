@@ -21,7 +21,7 @@ from wherry.dispatch import (
     signature,
 )
 from wherry.errors import CannotRehearse
-from wherry.rehearse import dtypes, exceptions, laws
+from wherry.rehearse import dtypes, exceptions, fallback, laws
 from wherry.rehearse.absence import is_foreign, refuse_to_start
 from wherry.rehearse.accounting import reserve
 from wherry.rehearse.randomness import drawing_at
@@ -53,6 +53,10 @@ Special = Callable[["Mode", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 
 def of(func: OpOverload) -> Special | None:
     """The function an overload goes through, or None for the common path."""
+    return fallback.of(func, _with_a_kernel(func))
+
+
+def _with_a_kernel(func: OpOverload) -> Special | None:
     sig = signature(func)
     packet = sig.name.removeprefix("aten::").split(".", 1)[0]
     if packet in _BY_NAME:
@@ -237,7 +241,7 @@ def singular_values(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs:
     (native/BatchLinearAlgebra.cpp, `_may_require_fw_or_bw_grad`), and another LAPACK driver rounds the values otherwise.
     """
     wanted = (torch.is_grad_enabled() and args[0].requires_grad) or is_transforming()
-    if not wanted and running_call().name in _VALUES_ONLY:
+    if not wanted and running_call().name in fallback.VALUES_ONLY:
         name = "compute_uv" if func._schema.name == "aten::_linalg_svd" else "compute_v"
         position = [argument.name for argument in func._schema.arguments].index(name)
         if position < len(args):
@@ -381,19 +385,6 @@ def nested_from_list(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs
             raise one_device("tensors", place, places[0], f"wrapper_{prefix}_cat")
     return with_device(mode, func, args, kwargs)
 
-
-_VALUES_ONLY = frozenset(
-    {
-        "nuclear_norm",
-        "linalg_svdvals",
-        "linalg_eigvalsh",
-        "linalg_norm",
-        "linalg_matrix_norm",
-        "linalg_cond",
-        "linalg_matrix_rank",
-    }
-)
-"""Functions that need singular values or eigenvalues without their vectors, by the `__name__` of the C function."""
 
 _WIDER_PRODUCTS = frozenset(
     f"aten::{op}.dtype{out}" for op in ("mm", "bmm", "addmm", "baddbmm") for out in ("", "_out")

@@ -14,7 +14,7 @@ import torch
 
 from wherry.backends._backend import Backend
 from wherry.dispatch import OpOverload, without_modes
-from wherry.rehearse.native_functions import native
+from wherry.native_functions import native
 from wherry.storage import Place
 
 if TYPE_CHECKING:

@@ -193,7 +193,7 @@ def disagreements(
         defined: Whether the values mean anything; `torch.empty` returns memory as it finds it.
     """
     wanted_of = (reference or Reference(function, samples)).outcomes
-    with rehearse(device) as rehearsal:
+    with rehearse(device, fallback=True) as rehearsal:
         wanted_of = [expected(wanted, sample, rehearsal) for wanted, sample in zip(wanted_of, samples, strict=True)]
         got_of = [outcome(function, sample, device) for sample in samples]
         elsewhere_of = [{str(t.device) for t in tensors(got)} - {rehearsal.device} for got in got_of]

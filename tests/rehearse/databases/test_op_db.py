@@ -47,6 +47,9 @@ OF_THE_DEVICE = ("nn_functional_linear_cross_entropy_chunked", "nn_functional_li
 returned in float32 (torch/nn/functional.py, `linear_cross_entropy`), and so does a rehearsal.
 """
 
+NOT_ON = dict.fromkeys(("histogram", "histogramdd"), ("cuda", "rocm", "xpu"))
+"""Entries that a device has no kernel for, and no way through the CPU."""
+
 EXCEPTIONS = NOT_REPRODUCIBLE + OF_THE_DEVICE
 """Every exception; each has a test that shows its reason. At most five."""
 
@@ -93,7 +96,7 @@ def samples_of(name: str, dtype: torch.dtype, device: str, *, requires_grad: boo
 
 
 def made_on(device: str, name: str, dtype: torch.dtype = torch.float32, *, requires_grad: bool = False) -> list[Sample]:
-    with rehearse(device) as rehearsal:
+    with rehearse(device, fallback=True) as rehearsal:
         return samples_of(name, dtype, rehearsal.device, requires_grad=requires_grad)
 
 
@@ -116,6 +119,8 @@ def found_on(
     found: list[str] = []
     reference = None
     for device in devices:
+        if name in NOT_ON and device in NOT_ON[name]:
+            continue
         samples = made_on(device, name, dtype, requires_grad=requires_grad)
         if reference is None or not reference.is_for(samples):
             reference = Reference(function, samples)

@@ -77,6 +77,12 @@ UNRUNNABLE = {
         ),
         "only a device has a kernel for it",
     ),
+    **dict.fromkeys(
+        (
+            "histogram.bins_tensor", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors",
+        ),
+        "only the CPU has a kernel for it",
+    ),
     **dict.fromkeys(("_embedding_bag", "linalg_lstsq", "segment_reduce"), "it takes offence at tensors full of ones"),
 }  # fmt: skip
 """Overload -> why its calls do not run here even when all tensors are together."""

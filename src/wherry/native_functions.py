@@ -1,14 +1,18 @@
-"""What PyTorch generates around an operator's kernel, read from the `native_functions.yaml` that ships with torch.
+"""What PyTorch says of its own operators, read from the `native_functions.yaml` that ships with torch.
 
-For CUDA-like and XPU-like dispatch keys, torchgen wraps a kernel in a check that its tensors are on one device, unless
-the entry says `device_check: NoCheck`. Whether there is a check, in which order it looks, and the name of the wrapper
-that its message shows all follow from the entry (torchgen/gen.py: `device_guard`; torchgen/dest/register_dispatch_key.py:
-`gen_device_check`). The file is read when the first op meets operands at two places; most programs never do.
+Three questions are answered from it. Which dispatch keys have a kernel for an overload, and what is it made of where a
+key has none (`ops`)? And what is generated around a kernel (`rehearse`): for CUDA-like and XPU-like keys, torchgen wraps
+one in a check that its tensors are on one device, unless the entry says `device_check: NoCheck`. Whether there is a
+check, in which order it looks, and the name of the wrapper that its message shows all follow from the entry
+(torchgen/gen.py: `device_guard`; torchgen/dest/register_dispatch_key.py: `gen_device_check`).
+
+The file is read when the first of these is asked; most programs never do. An entry is parsed when it is asked for.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,6 +22,7 @@ _FIELD = re.compile(r"^  (\w+): *([^#\n]*?) *(?:#[^\n]*)?$", re.MULTILINE)
 _KERNEL = re.compile(r"^    ([\w, ]+): *(\S+)", re.MULTILINE)
 _ITERATOR = re.compile(r"device_check: NoCheck\s+# TensorIterator|which leverages TensorIterator")
 _STRUCTURED_KEYS = ("CPU", "CUDA", "MPS", "XPU", "MTIA", "Meta")
+_COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,10 @@ class Native:
 
     Attributes:
         keys: the dispatch keys with a kernel of their own, its delegate's included.
+        composite: the alias key of the kernel that makes it of other operators where a backend has none; None if there is
+            no such kernel.
+        delegate: the overload ("mm.out") that a structured one is computed by, or None.
+        autogen: overloads that torchgen makes of it and that have no entry: its `out=` and functional variants.
         checked: whether a same-device check is generated around it.
         iterator: whether its kernel is built on TensorIterator, which has a check of its own.
         structured: whether the wrapper is named the structured way (overload last).
@@ -33,6 +42,9 @@ class Native:
     """
 
     keys: frozenset[str]
+    composite: str | None
+    delegate: str | None
+    autogen: tuple[str, ...]
     checked: bool
     iterator: bool
     structured: bool
@@ -77,18 +89,42 @@ def native(name: str) -> Native | None:
     keys = _kernels(entry)
     inherits = fields.get("structured_inherits", "")
     delegate = fields.get("structured_delegate")
+    # Without a dispatch table an entry is implicitly composite; a structured one calls the overload it delegates to.
+    made_of = next((key for key in _COMPOSITE if key in keys), None)
+    if not keys and "\n  dispatch: {}" not in entry:
+        made_of = _COMPOSITE[0]
     if delegate:
         target = _entries()[delegate]
         keys |= {key for key in _kernels(target) if key in _STRUCTURED_KEYS}
         inherits = inherits or _fields(target).get("structured_inherits", "")
+        made_of = _COMPOSITE[2]
     structured = bool(delegate) or fields.get("structured") == "True"
     return Native(
         keys=keys,
+        composite=made_of,
+        delegate=delegate,
+        autogen=tuple(name.strip() for name in fields.get("autogen", "").split(",") if name.strip()),
         checked=fields.get("device_check", "ExactSame") != "NoCheck",
         iterator=inherits == "TensorIteratorBase" or bool(_ITERATOR.search(entry)),
         structured=structured,
         resizes=structured and inherits != "TensorIteratorBase",
     )
+
+
+def names() -> Iterator[str]:
+    """Every overload that has an entry ("add.Tensor"), in the order of the file."""
+    return iter(_entries())
+
+
+@lru_cache(maxsize=1)
+def generated() -> dict[str, str]:
+    """The overloads that torchgen makes and that have no entry -> the one they call (torchgen/native_function_generation.py)."""
+    return {name: base for base, entry in _entries().items() if "autogen" in entry for name in _autogen(base)}
+
+
+def _autogen(base: str) -> tuple[str, ...]:
+    entry = native(base)
+    return () if entry is None else entry.autogen
 
 
 def wrapper_name(name: str, *, key: str, structured: bool, has_out: bool) -> str:

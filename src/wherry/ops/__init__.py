@@ -1,0 +1,4 @@
+"""What each backend can do: which operators have a kernel there, which are made of others, which fall back or are missing.
+
+catalog     one overload on one backend, from what torch ships and the backend's file
+"""
