@@ -182,8 +182,10 @@ _FALLS_BACK = (
 )
 
 _ALSO = (
-    # aten/src/ATen/native/mkldnn/xpu/Conv.cpp, and src/ATen/native/xpu/Resize.cpp of torch-xpu-ops.
-    _overloads("convolution_overrideable convolution_backward_overrideable _copy_from _copy_from_and_resize")
+    # aten/src/ATen/native/mkldnn/xpu/Conv.cpp and Blas.cpp, and src/ATen/native/xpu/Resize.cpp of torch-xpu-ops.
+    _overloads(
+        "convolution_overrideable convolution_backward_overrideable tensordot.out _copy_from _copy_from_and_resize"
+    )
     # The second yaml.
     | _overloads("histogram.bin_ct histogram.bin_ct_out histogram.bins_tensor histogram.bins_tensor_out")
     | _overloads("_empty_affine_quantized _empty_per_channel_affine_quantized", until="2.13")
