@@ -15,7 +15,7 @@ import importlib
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -108,6 +108,11 @@ class Profile:
     total_memory: int  # bytes
     # Fields of get_device_properties(), where they differ from those of `VirtualDevice.properties`.
     properties: Mapping[str, object] = field(default_factory=dict[str, object])
+    # What a kernel raises that computes in a dtype (exception type name, text), by the dtypes for which it does. Tensors of
+    # them can be held, copied, cast and compared.
+    no_compute: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    # The same for operators that say it in other words: "sum" -> ...
+    no_compute_by_op: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +167,7 @@ class VirtualDevice:
         if name is None:
             return Profile(self.name, self.total_memory, self.properties)
         found = self.profiles[name]
-        return Profile(found.name, found.total_memory, {**self.properties, **found.properties})
+        return replace(found, properties={**self.properties, **found.properties})
 
 
 class Span(NamedTuple):

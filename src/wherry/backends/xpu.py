@@ -30,6 +30,19 @@ from wherry.backends._backend import (
 )
 from wherry.units import GIB, KIB, MIB
 
+# Kernels are compiled with -fsycl-fp64-conv-emu (torch-xpu-ops, cmake/BuildFlags.cmake, 2.6 to 2.14): on an Arc of the first
+# generation those that only load, store, convert and compare float64 run, the others are refused when they are launched.
+# https://github.com/intel/torch-xpu-ops/pull/511, https://github.com/intel/llvm/pull/13912; the text: torch-xpu-ops/issues/1742
+_NO_FP64 = ("RuntimeError", "Required aspect fp64 is not supported on the device")
+# What is asked first how many work items it takes (comm/DeviceProperties.h, `syclMaxWorkGroupSize`; Reduce.h, SoftMaxKernels.cpp,
+# LayerNormKernels.cpp, ...) is refused there: https://github.com/intel/torch-xpu-ops/pull/840 and issues/1150
+_NO_KERNEL_FOR_FP64 = ("RuntimeError", "Kernel is incompatible with all devices in devs")
+_ASKED_FIRST = """
+    sum nansum mean prod norm linalg_vector_norm std std_mean var var_mean max min amax amin aminmax argmax argmin
+    softmax softmax_backward_data log_softmax log_softmax_backward_data cumsum cumprod logcumsumexp
+    native_batch_norm native_batch_norm_backward native_group_norm native_layer_norm native_layer_norm_backward
+""".split()
+
 # Common GPUs by short name: https://www.intel.com/content/www/us/en/ark.html . Arc's vector engines are counted as EUs.
 _PROFILES = {
     "a770": Profile(
@@ -48,6 +61,8 @@ _PROFILES = {
             "sub_group_sizes": (8, 16, 32),
             "has_fp64": False,  # https://github.com/intel/torch-xpu-ops/issues/1742
         },
+        no_compute={"float64": _NO_FP64, "complex128": _NO_FP64},
+        no_compute_by_op=dict.fromkeys(_ASKED_FIRST, _NO_KERNEL_FOR_FP64),
     ),
     "b580": Profile(
         "Intel(R) Arc(TM) B580 Graphics",
@@ -309,7 +324,9 @@ class Xpu(Backend):
     )
     quirks = (
         Quirk(
-            what="Arc and many integrated GPUs compute no float64, not even casts: 'Required aspect fp64 is not supported'",
+            what="Arc of the first generation computes no float64: 'Required aspect fp64 is not supported on the device', or, of "
+            "sums and softmax, 'Kernel is incompatible with all devices in devs'; copies, casts and comparisons work. So "
+            "GradScaler fails, which computes a reciprocal in float64",
             since="2.5",
             source="https://github.com/intel/torch-xpu-ops/issues/1742",
         ),
