@@ -71,18 +71,19 @@ class Figures:
 def dictionaries(source: str) -> Iterator[tuple[str, dict[str, list[str] | None]]]:
     """The lists in the source of common_mps.py: their names, and for each entry its dtypes (None: all)."""
     for node in ast.walk(ast.parse(source)):
-        target = node.target if isinstance(node, ast.AnnAssign) else None
-        if isinstance(target, ast.Name) and isinstance(node.value, ast.Dict):
-            yield (
-                target.id,
-                {
-                    key.value: None
-                    if isinstance(value, ast.Constant)
-                    else [element.attr for element in value.elts if isinstance(element, ast.Attribute)]
-                    for key, value in zip(node.value.keys, node.value.values, strict=True)
-                    if isinstance(key, ast.Constant) and isinstance(value, ast.Constant | ast.List)
-                },
-            )
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Dict(keys=keys, values=values)):
+                pairs = zip(keys, values, strict=True)
+                yield name, {str(k.value): _dtypes(v) for k, v in pairs if isinstance(k, ast.Constant)}
+            case _:
+                pass
+
+
+def _dtypes(value: ast.expr) -> list[str] | None:
+    """`[torch.float32]`, or None for all of them."""
+    if not isinstance(value, ast.List):
+        return None
+    return [element.attr for element in value.elts if isinstance(element, ast.Attribute)]
 
 
 def entries() -> dict[str, OpInfo]:

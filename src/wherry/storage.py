@@ -43,6 +43,7 @@ class Place:
         limit: the most bytes there may be, or None.
         ceiling: the smaller of peak and limit; whoever adds bytes beyond it calls `rise`.
         lacks: the dtypes that no tensor here can have, each with the class and the text of what making one raises.
+        unable: the dtypes that no kernel here computes in, with what one raises that would.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class Place:
         "peak",
         "pinned",
         "type",
+        "unable",
     )
 
     def __init__(self, device: torch.device, *, pinned: bool = False) -> None:
@@ -70,6 +72,7 @@ class Place:
         self.peak = 0
         self.ceiling = 0
         self.lacks: Mapping[torch.dtype, tuple[type[Exception], str]] = {}
+        self.unable: Mapping[torch.dtype, tuple[type[Exception], str]] = {}
         self._limit: int | None = None
 
     def __repr__(self) -> str:

@@ -27,7 +27,9 @@ def run_program() -> Iterator[Callable[..., tuple[str, BaseException | None]]]:
     """Run a file as `__main__` in a rehearsal: what it printed, and the exception that ended it."""
     before = sys.modules["__main__"], list(sys.path), list(sys.argv), torch.get_default_dtype(), torch.is_grad_enabled()
 
-    def run(path: Path, device: str = "cuda", count: int = 1) -> tuple[str, BaseException | None]:
+    def run(
+        path: Path, device: str = "cuda", count: int = 1, profile: str | None = None
+    ) -> tuple[str, BaseException | None]:
         main = types.ModuleType("__main__")
         main.__file__ = str(path)
         sys.modules["__main__"] = main
@@ -36,7 +38,7 @@ def run_program() -> Iterator[Callable[..., tuple[str, BaseException | None]]]:
         code = compile(path.read_text(encoding="utf-8"), str(path), "exec")
         printed = io.StringIO()
         error: BaseException | None = None
-        rehearsal = wherry.rehearse(device, count=count)
+        rehearsal = wherry.rehearse(device, count=count, profile=profile)
         with warnings.catch_warnings(), contextlib.redirect_stdout(printed), rehearsal:
             warnings.simplefilter("ignore")
             try:
@@ -57,11 +59,11 @@ def run_program() -> Iterator[Callable[..., tuple[str, BaseException | None]]]:
 def fail(tmp_path: Path, run_program) -> Fail:
     """The exception that a program text ends in."""
 
-    def run(text: str, device: str = "cuda", count: int = 1) -> BaseException:
+    def run(text: str, device: str = "cuda", count: int = 1, profile: str | None = None) -> BaseException:
         path = tmp_path / "program.py"
         path.write_text(text, encoding="utf-8")
         linecache.checkcache(str(path))
-        _, error = run_program(path, device, count)
+        _, error = run_program(path, device, count, profile)
         assert error is not None, "the program was to fail"
         return error
 

@@ -20,7 +20,7 @@ WITHOUT = {
 def test_the_cause_is_recognised(cause: Cause, example: Example, fail) -> None:
     program = f'import torch\nDEVICE = "{example.device}"\n{textwrap.dedent(example.program)}'
 
-    diagnosis = wherry.explain_exception(fail(program, example.device, example.count))
+    diagnosis = wherry.explain_exception(fail(program, example.device, example.count, example.profile))
 
     assert diagnosis is not None
     culprit = diagnosis.culprit

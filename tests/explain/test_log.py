@@ -91,6 +91,36 @@ BEGIN = "import copy, torch\nfrom torch import nn\nimport torch.nn.functional as
 
 
 @pytest.mark.parametrize(
+    ("text", "name", "fix"),
+    [
+        pytest.param(
+            "import numpy as np\nx = torch.from_numpy(np.ones(3)).to('xpu')\ny = x - 1  # 1",
+            "x", "Make it float32 where it is made, or here: x.float()", id="an array",
+        ),
+        pytest.param(
+            "x = torch.ones(3, device='xpu')\ny = x.double().sqrt()  # 1",
+            "x", "Stay in float32: leave out .double(), or bring the tensor back first: x.cpu().double()", id="double",
+        ),
+        pytest.param(
+            "scaler = torch.amp.GradScaler('xpu')\nopt = torch.optim.SGD([torch.ones(1, device='xpu')])\nscaler.step(opt)  # 1",
+            "scaler", "Use bfloat16, which needs no scaler: torch.autocast('xpu', torch.bfloat16)", id="a scaler",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "error", ["Required aspect fp64 is not supported on the device", "Kernel is incompatible with all devices in devs"]
+)
+def test_float64_on_arc_is_told_from_the_text(tmp_path: Path, text: str, name: str, fix: str, error: str) -> None:
+    diagnosis = explain_log(program(tmp_path, BEGIN + text, f"RuntimeError: {error}"))
+
+    assert diagnosis is not None
+    assert diagnosis.culprit is not None
+    assert (diagnosis.culprit.name, diagnosis.culprit.kind) == (name, "unsupported-dtype")
+    assert diagnosis.fix == fix
+    assert "does not compute" in diagnosis.why
+
+
+@pytest.mark.parametrize(
     ("text", "name", "origin"),
     [
         pytest.param(

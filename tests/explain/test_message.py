@@ -85,6 +85,8 @@ TEXTS = (
         None,
         "mps",
     ),
+    ("Required aspect fp64 is not supported on the device", Complaint.DTYPE, None, None, None),
+    ("Kernel is incompatible with all devices in devs", Complaint.DTYPE, None, None, None),
     ("Torch not compiled with CUDA enabled", Complaint.ABSENT, None, "cuda", None),
     ("PyTorch is not linked with support for mps devices", Complaint.ABSENT, None, "mps", None),
     (

@@ -1,7 +1,7 @@
 """A device refuses the dtypes that it lacks: where a tensor is made, where an op's result has one, where a copy casts.
 
-MPS lacks float64 and complex128, and its kernels know no float8. Each way to meet a refusal has a twin that meets none: the
-same call on CUDA, or in a dtype that MPS has.
+MPS lacks float64 and complex128, and its kernels know no float8. Some GPUs of Intel hold float64 and do not compute in it.
+Each way to meet a refusal has a twin that meets none: the same call on CUDA or a newer GPU, or in a dtype that is there.
 """
 
 from __future__ import annotations
@@ -355,3 +355,145 @@ def test_rehearsals_side_by_side_keep_to_their_own_dtypes() -> None:
         assert torch.zeros(1, dtype=F64, device="cuda").dtype is F64
     with rehearse("cuda"), rehearse("mps"), pytest.raises(TypeError):
         torch.zeros(1, dtype=F64, device="mps")
+
+
+# A device that holds float64 and does not compute in it: Arc of the first generation
+
+
+NO_FP64 = "Required aspect fp64 is not supported on the device"
+NO_KERNEL = "Kernel is incompatible with all devices in devs"
+
+
+@pytest.fixture
+def a770() -> Iterator[Rehearsal]:
+    with rehearse("xpu", profile="a770") as rehearsal:
+        yield rehearsal
+
+
+def f64(*sizes: int) -> Tensor:
+    return torch.zeros(sizes or (3,), dtype=F64, device="xpu")
+
+
+COMPUTED: dict[str, tuple[Callable[[], Any], str]] = {
+    "sum of two": (lambda: f64() + f64(), NO_FP64),
+    "product with a number": (lambda: f64() * 2, NO_FP64),
+    "in place": (lambda: f64().add_(1), NO_FP64),
+    "of no dimension": (lambda: f64().select(0, 0).sqrt(), NO_FP64),
+    "of a list": (lambda: torch.ops.aten._foreach_add([f64()], 1), NO_FP64),
+    "product of matrices": (lambda: f64(3, 3) @ f64(3, 3), NO_FP64),
+    "layer": (lambda: nn.Linear(2, 2).to("xpu").double()(f64(1, 2)), NO_FP64),
+    "complex": (lambda: torch.zeros(3, dtype=C128, device="xpu").abs(), NO_FP64),
+    "float_power": (lambda: ones("xpu").float_power(2), NO_FP64),
+    "promoted by a scalar tensor": (lambda: torch.mul(int_("xpu"), WIDE), NO_FP64),
+    "arange": (lambda: torch.arange(3, dtype=F64, device="xpu"), NO_FP64),
+    "rand": (lambda: torch.rand(3, dtype=F64, device="xpu"), NO_FP64),
+    # native/LinearAlgebra.cpp, `get_atol_rtol`: tolerances are float64, but on MPS
+    "tolerance of a rank": (lambda: torch.linalg.matrix_rank(torch.eye(3, device="xpu")), NO_FP64),
+    "sum": (lambda: f64().sum(), NO_KERNEL),
+    "sum in float64": (lambda: ones("xpu").sum(dtype=F64), NO_KERNEL),
+    "softmax": (lambda: F.softmax(ones("xpu"), 0, dtype=F64), NO_KERNEL),
+    "log_softmax": (lambda: torch.log_softmax(f64(), 0), NO_KERNEL),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_kernel_that_computes_in_float64_is_refused_on_arc(name: str, a770: Rehearsal) -> None:
+    call, text = COMPUTED[name]
+
+    with pytest.raises(RuntimeError) as caught:
+        call()
+
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_newer_arc_computes_in_float64(name: str) -> None:
+    with rehearse("xpu", profile="b580"):
+        COMPUTED[name][0]()
+
+
+HELD: dict[str, Callable[[], Any]] = {
+    "zeros": f64,
+    "moved": lambda: torch.ones(3, dtype=F64).to("xpu"),
+    "moved back": lambda: f64().cpu(),
+    "double": lambda: ones("xpu").double(),
+    "float": lambda: f64().float(),
+    "module": lambda: nn.Linear(2, 2).to("xpu").double(),
+    "loaded": lambda: torch.load(saved(torch.ones(3, dtype=F64)), map_location="xpu"),
+    "of a list": lambda: torch.tensor([1.0, 2.0], dtype=F64, device="xpu"),
+    "view": lambda: f64(2, 3).t()[0],
+    "assigned": lambda: assigned(f64(), WIDE),
+    "joined": lambda: torch.cat([f64(), f64()]),
+    "picked": lambda: f64()[torch.tensor([0, 2], device="xpu")],
+    "compared": lambda: f64() > 0,
+    "counted": lambda: torch.count_nonzero(f64() == 0),
+    "value": lambda: float(f64()[0]),
+    "values": lambda: f64().tolist(),
+    "scalar tensor of the host": lambda: ones("xpu") * WIDE,
+    "scalar tensor of the device": lambda: ones("xpu") * f64().select(0, 0),
+    "of no element": lambda: f64(0) + 1,
+    "through the CPU": lambda: torch.linalg.qr(f64(3, 3)),
+    "on the host": lambda: f64().cpu() + 1,
+    "gradient accumulated in float64 on the CPU": lambda: renormed("xpu"),
+}
+
+
+def renormed(device: str) -> None:
+    x = torch.full((2, 2), 3.0, device=device, requires_grad=True)
+    torch.renorm(x, 2, 0, 1.0).sum().backward()
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_float64_that_nobody_computes_with_is_no_matter_on_arc(name: str, a770: Rehearsal) -> None:
+    HELD[name]()
+
+
+def test_float64_on_arc_is_printed_in_float32(a770: Rehearsal) -> None:
+    """torch/_tensor_str.py, `tensor_totype`."""
+    assert repr(f64()) == "tensor([0., 0., 0.], device='xpu:0', dtype=torch.float64)"
+
+
+def test_refused_op_changes_nothing_on_arc(a770: Rehearsal) -> None:
+    x = f64()
+    before = torch.xpu.memory_allocated()
+
+    with pytest.raises(RuntimeError):
+        x.add_(1)
+    with pytest.raises(RuntimeError):
+        ones("xpu", 1000).float_power(2)
+
+    assert x.tolist() == [0, 0, 0]
+    assert torch.xpu.memory_allocated() == before
+
+
+def test_scaled_training_fails_on_arc(a770: Rehearsal) -> None:
+    """https://github.com/intel/torch-xpu-ops/issues/1742"""
+    model = nn.Linear(2, 2, device="xpu")
+    optimizer = torch.optim.SGD(model.parameters())
+    scaler = torch.amp.GradScaler("xpu")
+    scaler.scale(model(torch.ones(2, 2, device="xpu")).sum()).backward()
+
+    with pytest.raises(RuntimeError, match=NO_FP64):
+        scaler.step(optimizer)
+
+
+def test_training_in_float32_meets_no_float64_on_arc(a770: Rehearsal) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Dropout(0.5)).to("xpu")
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    with torch.autocast("xpu", torch.bfloat16):
+        loss = F.cross_entropy(model(torch.ones(2, 4, device="xpu")), torch.zeros(2, dtype=torch.long, device="xpu"))
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("backend", backends.all(), ids=lambda backend: backend.name)
+def test_profile_that_computes_in_fewer_dtypes_says_how_it_refuses_them(backend: backends.Backend) -> None:
+    profiles = {} if backend.virtual is None else backend.virtual.profiles
+    narrow = {name: profile for name, profile in profiles.items() if profile.no_compute_by_op}
+
+    assert all(profile.no_compute for profile in narrow.values())
+    assert {type(getattr(torch, dtype)) for one in narrow.values() for dtype in one.no_compute} <= {torch.dtype}

@@ -15,7 +15,7 @@ import importlib
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 
@@ -108,6 +108,11 @@ class Profile:
     total_memory: int  # bytes
     # Fields of get_device_properties(), where they differ from those of `VirtualDevice.properties`.
     properties: Mapping[str, object] = field(default_factory=dict[str, object])
+    # What a kernel raises that computes in a dtype (exception type name, text), by the dtypes for which it does. Tensors of
+    # them can be held, copied, cast and compared.
+    no_compute: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    # The same for operators that say it in other words: "sum" -> ...
+    no_compute_by_op: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +167,7 @@ class VirtualDevice:
         if name is None:
             return Profile(self.name, self.total_memory, self.properties)
         found = self.profiles[name]
-        return Profile(found.name, found.total_memory, {**self.properties, **found.properties})
+        return replace(found, properties={**self.properties, **found.properties})
 
 
 class Span(NamedTuple):
@@ -191,21 +196,29 @@ class Kernels:
     Which overloads have a kernel is read from the `native_functions.yaml` that ships with torch (`wherry.ops.catalog`).
     Here stands what that file does not show. Overloads are named without their namespace: "linalg_svd.U".
 
+    An overload has a kernel of its own if the key stands in the dispatch table of its entry, or in that of the entry that
+    it delegates to (`structured_delegate`). So it is here: what is said of "linalg_qr.out" holds of "linalg_qr", which
+    delegates to it and is not named. An overload without a kernel of its own is missing only if torch has no composite
+    one: a fused `_foreach_clone` that is not there decomposes.
+
     Attributes:
         key: the dispatch key of its kernels: "MPS".
         shares: the key of another backend whose kernels it has too, as far as the yaml can tell, because its own are
             registered elsewhere; None where the yaml is complete.
+        shares_in: the releases for which that is so; in others the yaml is complete.
         also: overloads with a kernel that neither shows.
         without: overloads without one although `shares` has it.
-        falls_back: overloads that go through the CPU always, without being asked to.
+        falls_back: overloads that go through the CPU always, without being asked to. They have no kernel, and `without`
+            does not name them again.
         error: what one without a kernel raises (exception type name, text). A format string of `operator`, with its
             namespace, and `commit`, of the build. None: what the dispatcher says, which lists the kernels of the build.
         error_by_namespace: the same by the namespace of the operator ("c10d"), where that has no way through the CPU.
         variable: the environment variable that sends those through the CPU instead, if it is a number but 0 when torch is
             imported; None where there is none.
         warning: what the first way through the CPU in a process warns of, with the `operator` in it.
-        one_device: whether operands at two places are refused before the way through the CPU (text: `first`, `second`,
-            `operator`); None where they all go.
+        one_device: what refuses operands at two places before the way through the CPU, by the releases that do; none where
+            they all go. A format string of `first` and `second`, which are devices, and of `operator`, with its namespace
+            and without its overload. Two devices that it would call the same ("{first.type}") are one place.
         limits: what kernels refuse that the CPU's take, by operator: a function of the arguments by name that answers
             with an exception (type name, text), or None where there is nothing to refuse.
         source: where the tables are from, and of which date.
@@ -213,6 +226,7 @@ class Kernels:
 
     key: str
     shares: str | None = None
+    shares_in: Span = field(default_factory=Span)
     also: Mapping[str, Span] = field(default_factory=dict[str, Span])
     without: Mapping[str, Span] = field(default_factory=dict[str, Span])
     falls_back: Mapping[str, Span] = field(default_factory=dict[str, Span])
@@ -220,7 +234,7 @@ class Kernels:
     error_by_namespace: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     variable: str | None = None
     warning: str | None = None
-    one_device: str | None = None
+    one_device: Mapping[str, Span] = field(default_factory=dict[str, Span])
     limits: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str] | None]] = field(
         default_factory=dict[str, Callable[[Mapping[str, Any]], tuple[str, str] | None]]
     )

@@ -1,7 +1,8 @@
 """Intel GPUs.
 
 Asked through   torch.xpu only.          Not knowable   link speed to the host, unless measured.
-Sources         torch/xpu/__init__.py and memory.py (torch 2.13); each quirk below has its own.
+Sources         torch/xpu/__init__.py and memory.py (torch 2.13); each quirk below has its own. Kernels are registered by
+                https://github.com/intel/torch-xpu-ops, whose release branches are named like those of torch.
 """
 
 from __future__ import annotations
@@ -15,17 +16,32 @@ from wherry.backends._backend import (
     QUANTIZED,
     Backend,
     Capabilities,
+    Kernels,
     Maturity,
     Memory,
     Presence,
     Profile,
     Quirk,
+    Span,
     State,
     VirtualDevice,
     Wording,
     why_unusable,
 )
 from wherry.units import GIB, KIB, MIB
+
+# Kernels are compiled with -fsycl-fp64-conv-emu (torch-xpu-ops, cmake/BuildFlags.cmake, 2.6 to 2.14): on an Arc of the first
+# generation those that only load, store, convert and compare float64 run, the others are refused when they are launched.
+# https://github.com/intel/torch-xpu-ops/pull/511, https://github.com/intel/llvm/pull/13912; the text: torch-xpu-ops/issues/1742
+_NO_FP64 = ("RuntimeError", "Required aspect fp64 is not supported on the device")
+# What is asked first how many work items it takes (comm/DeviceProperties.h, `syclMaxWorkGroupSize`; Reduce.h, SoftMaxKernels.cpp,
+# LayerNormKernels.cpp, ...) is refused there: https://github.com/intel/torch-xpu-ops/pull/840 and issues/1150
+_NO_KERNEL_FOR_FP64 = ("RuntimeError", "Kernel is incompatible with all devices in devs")
+_ASKED_FIRST = """
+    sum nansum mean prod norm linalg_vector_norm std std_mean var var_mean max min amax amin aminmax argmax argmin
+    softmax softmax_backward_data log_softmax log_softmax_backward_data cumsum cumprod logcumsumexp
+    native_batch_norm native_batch_norm_backward native_group_norm native_layer_norm native_layer_norm_backward
+""".split()
 
 # Common GPUs by short name: https://www.intel.com/content/www/us/en/ark.html . Arc's vector engines are counted as EUs.
 _PROFILES = {
@@ -45,6 +61,8 @@ _PROFILES = {
             "sub_group_sizes": (8, 16, 32),
             "has_fp64": False,  # https://github.com/intel/torch-xpu-ops/issues/1742
         },
+        no_compute={"float64": _NO_FP64, "complex128": _NO_FP64},
+        no_compute_by_op=dict.fromkeys(_ASKED_FIRST, _NO_KERNEL_FOR_FP64),
     ),
     "b580": Profile(
         "Intel(R) Arc(TM) B580 Graphics",
@@ -61,6 +79,137 @@ _PROFILES = {
     ),
     "max1550": Profile("Intel(R) Data Center GPU Max 1550", 65520 * MIB),
 }
+
+
+def _overloads(names: str, *, since: str | None = None, until: str | None = None) -> dict[str, Span]:
+    return dict.fromkeys(names.split(), Span(since, until))
+
+
+# Up to 2.13 the yaml of torch shows the kernels in oneDNN alone. Those in SYCL are in a second one, of torch-xpu-ops
+# (yaml/native/native_functions.yaml), and nearly the same that CUDA has. Where a kernel came, the yaml of torch may show it.
+_WITHOUT = (
+    # cuDNN, MIOpen, cuSPARSELt, CUTLASS: what has another name on XPU, or none.
+    _overloads("""
+        _cslt_compress _cslt_sparse_mm _cslt_sparse_mm_search
+        _cudnn_ctc_loss _cudnn_ctc_loss.Tensor _cudnn_init_dropout_state _cudnn_rnn _cudnn_rnn_backward
+        _cudnn_rnn_flatten_weight _scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward
+        _use_cudnn_ctc_loss _use_cudnn_ctc_loss.Tensor cudnn_affine_grid_generator cudnn_affine_grid_generator_backward
+        cudnn_batch_norm cudnn_batch_norm_backward cudnn_convolution cudnn_convolution.out cudnn_convolution_add_relu
+        cudnn_convolution_relu cudnn_convolution_transpose cudnn_grid_sampler cudnn_grid_sampler_backward
+        miopen_batch_norm miopen_batch_norm_backward miopen_convolution miopen_convolution_add_relu miopen_convolution_relu
+        miopen_convolution_transpose miopen_depthwise_convolution miopen_rnn miopen_rnn_backward
+        _sparse_semi_structured_addmm _sparse_semi_structured_apply _sparse_semi_structured_apply_dense
+        _sparse_semi_structured_linear _sparse_semi_structured_mm _sparse_semi_structured_tile _to_sparse_semi_structured
+        _mixed_dtypes_linear _triton_multi_head_attention _triton_scaled_dot_attention
+    """)
+    | _overloads("_cudnn_attention_forward", since="2.7")
+    | _overloads("_cudnn_attention_backward cudnn_batch_norm.out", since="2.9")
+    | _overloads(
+        "_use_miopen_ctc_loss _use_miopen_ctc_loss.Tensor miopen_ctc_loss miopen_ctc_loss.Tensor", since="2.11"
+    )
+    # Convolutions go to convolution_overrideable, attention to _scaled_dot_product_fused_attention_overrideable.
+    | _overloads("""
+        _conv_depthwise2d _conv_depthwise2d.out conv_depthwise3d convolution_backward
+        _slow_conv2d_backward.grad_input _slow_conv2d_backward.output_mask _slow_conv2d_forward _slow_conv2d_forward.output
+        slow_conv_dilated2d slow_conv_dilated3d slow_conv_transpose2d.out slow_conv_transpose3d slow_conv_transpose3d.out
+        _efficient_attention_backward _flash_attention_backward
+    """)
+    | _overloads("_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward", until="2.9")
+    | _overloads("_scaled_dot_product_efficient_attention", since="2.7", until="2.10")
+    | _overloads("_scaled_dot_product_efficient_attention_backward", until="2.12")
+    | _overloads("_fill_mem_eff_dropout_mask_", until="2.10")
+    | _overloads("_flash_attention_forward.quantized _scaled_dot_product_flash_attention.quantized", since="2.11")
+    | _overloads("_flash_attention_forward_no_dropout_inplace", since="2.12")
+    | _overloads("_flash_attention_forward", since="2.13")
+    # Matrix products.
+    | _overloads("sspaddmm.out")
+    | _overloads("_scaled_mm.out", until="2.9")
+    | _overloads("_int_mm _int_mm.out", until="2.8")
+    | _overloads("_weight_int4pack_mm", until="2.6")
+    | _overloads("_weight_int8pack_mm", since="2.9", until="2.9")
+    | _overloads(
+        "addmm.dtype addmm.dtype_out baddbmm.dtype baddbmm.dtype_out bmm.dtype bmm.dtype_out mm.dtype mm.dtype_out",
+        since="2.8",
+        until="2.10",
+    )
+    | _overloads("_scaled_grouped_mm", since="2.7")
+    | _overloads("_grouped_mm", since="2.8")
+    | _overloads("_scaled_grouped_mm_v2", since="2.10", until="2.13")
+    # Linear algebra, beside what falls back.
+    | _overloads("_linalg_eigvals linalg_eigvals.out", until="2.7")
+    | _overloads("linalg_eig.out linalg_householder_product.out linalg_solve_triangular.out", until="2.8")
+    | _overloads("cholesky.out cholesky_inverse.out geqrf.a ormqr.out", until="2.9")
+    | _overloads("linalg__powsum _foreach_powsum.Scalar", since="2.11")
+    # The rest.
+    | _overloads(
+        """
+        _chunk_cat _chunk_cat.out split_with_sizes_copy.out std.correction_out _fft_c2c.out
+        _convert_indices_from_coo_to_csr.out _convert_indices_from_csr_to_coo.out _to_sparse_bsc _to_sparse_bsr _to_sparse_csc
+        _foreach_lerp.ScalarList _foreach_lerp_.ScalarList _foreach_max _foreach_rsqrt _foreach_rsqrt_
+        _nested_compute_contiguous_strides_offsets _nested_from_padded _nested_tensor_from_mask
+        _nested_tensor_from_mask_left_aligned _nested_view_from_buffer _transformer_encoder_layer_fwd
+        _upsample_bicubic2d_aa_backward.grad_input _upsample_bilinear2d_aa_backward.grad_input
+    """,
+        until="2.6",
+    )
+    | _overloads("_fft_c2r.out _fft_r2c.out _jagged_to_padded_dense_forward", until="2.7")
+    | _overloads("nonzero_static nonzero_static.out", until="2.9")
+    | _overloads("_padded_dense_to_jagged_forward", until="2.11")
+    | _overloads("_fused_rms_norm _fused_rms_norm_backward", since="2.9", until="2.11")
+    | _overloads("_fused_adagrad_ _fused_adagrad_.tensor_lr", since="2.9", until="2.12")
+    | _overloads("_foreach_clone _philox_key_fold_in _philox_key_split _philox_normal_ _philox_uniform_", since="2.12")
+)
+
+# src/ATen/native/xpu/XPUFallback.template, since 2.14 XPUFallback.cpp.
+_FALLS_BACK = (
+    _overloads("""
+        _cholesky_solve_helper _efficient_attention_forward _linalg_eigh.eigenvalues _linalg_svd.U
+        _validate_compressed_sparse_indices cholesky_inverse geqrf linalg_cholesky_ex.L linalg_eig
+        linalg_householder_product linalg_ldl_factor_ex.out linalg_ldl_solve.out linalg_lstsq.out linalg_lu.out
+        linalg_matrix_exp linalg_qr.out lu_unpack.out ormqr triangular_solve.X
+    """)
+    | _overloads("_linalg_eigvals linalg_eigvals.out", since="2.8")
+    | _overloads("hash_tensor.out linalg_eig.out linalg_householder_product.out", since="2.9")
+    | _overloads("cholesky_inverse.out geqrf.a ormqr.out", since="2.10")
+    | _overloads("cholesky.out", since="2.10", until="2.13")
+    | _overloads("cholesky", until="2.13")
+    | _overloads("linalg_matrix_sqrth linalg_polar.out", since="2.14")
+    | _overloads(
+        """
+        _fft_c2c _scaled_dot_product_efficient_attention _to_sparse_csr _upsample_bicubic2d_aa.out
+        _upsample_bilinear2d_aa.out index_reduce.out
+    """,
+        until="2.6",
+    )
+    | _overloads(
+        """
+        _fft_c2r _fft_r2c _linalg_det.result _linalg_slogdet.sign _linalg_solve_ex.result linalg_lu_factor_ex.out
+        linalg_lu_solve.out
+    """,
+        until="2.7",
+    )
+    | _overloads("linalg_inv_ex.inverse", until="2.8")
+    | _overloads("_scaled_mm", until="2.9")
+    | _overloads("dot vdot", until="2.10")
+    | _overloads("linalg_solve_triangular", until="2.11")
+    | _overloads("linalg_solve_triangular.out", since="2.9", until="2.11")
+    | _overloads("_flash_attention_forward", until="2.12")
+)
+
+_ALSO = (
+    # aten/src/ATen/native/mkldnn/xpu/Conv.cpp and Blas.cpp, and src/ATen/native/xpu/Resize.cpp of torch-xpu-ops.
+    _overloads(
+        "convolution_overrideable convolution_backward_overrideable tensordot.out _copy_from _copy_from_and_resize"
+    )
+    # The second yaml.
+    | _overloads("histogram.bin_ct histogram.bin_ct_out histogram.bins_tensor histogram.bins_tensor_out")
+    | _overloads("_empty_affine_quantized _empty_per_channel_affine_quantized", until="2.13")
+    | _overloads("quantized_max_pool2d", since="2.7", until="2.13")
+    | _overloads("_safe_softmax", since="2.7")
+    | _overloads("_pin_memory is_pinned", until="2.11")
+)
+
+_TWO_DEVICES = "Expected all tensors to be on the same device, but found at least two devices, "
 
 
 class Xpu(Backend):
@@ -99,6 +248,37 @@ class Xpu(Backend):
                 "unallocated. Please use `empty_cache` to release all unoccupied cached memory."
             ),
         ),
+    )
+    # src/ATen/native/xpu/XPUFallback.template of torch-xpu-ops: https://github.com/intel/torch-xpu-ops/issues/1328 and /1887.
+    kernels = Kernels(
+        key="XPU",
+        shares="CUDA",
+        shares_in=Span(until="2.13"),
+        also=_ALSO,
+        without=_WITHOUT,
+        falls_back=_FALLS_BACK,
+        error=(
+            "NotImplementedError",
+            (
+                "The operator '{operator}' is not currently implemented for the XPU device. Please open a feature on "
+                "https://github.com/intel/torch-xpu-ops/issues. You can set the environment variable "
+                "`PYTORCH_ENABLE_XPU_FALLBACK=1` to use the CPU implementation as a fallback for XPU unimplemented "
+                "operators. WARNING: this will bring unexpected performance compared with running natively on XPU."
+            ),
+        ),
+        variable="PYTORCH_ENABLE_XPU_FALLBACK",
+        warning=(
+            "Aten Op fallback from XPU to CPU happends. This may have performance implications. If need debug the fallback "
+            "ops please set environment variable `PYTORCH_DEBUG_XPU_FALLBACK=1`  (Triggered internally at "
+            "/pytorch/build/xpu/ATen/RegisterXPU_0.cpp.)"
+        ),
+        # https://github.com/intel/torch-xpu-ops/pull/2627; with the index since 2.13.
+        one_device={
+            _TWO_DEVICES + "{first.type} and {second.type}! (Operator {operator})": Span("2.11", "2.12"),
+            _TWO_DEVICES + "{first} and {second}! (Operator {operator})": Span("2.13"),
+        },
+        source="release branches 2.6 to 2.14 of torch-xpu-ops and the native_functions.yaml of torch 2.6.0 to 2.14.1, read "
+        "in November 2026",
     )
     # One tile of a Data Center GPU Max 1550, the device Intel's own test machines report with torch 2.13:
     # https://github.com/intel/torch-xpu-ops/issues/3889
@@ -144,9 +324,24 @@ class Xpu(Backend):
     )
     quirks = (
         Quirk(
-            what="Arc and many integrated GPUs compute no float64, not even casts: 'Required aspect fp64 is not supported'",
+            what="Arc of the first generation computes no float64: 'Required aspect fp64 is not supported on the device', or, of "
+            "sums and softmax, 'Kernel is incompatible with all devices in devs'; copies, casts and comparisons work. So "
+            "GradScaler fails, which computes a reciprocal in float64",
             since="2.5",
             source="https://github.com/intel/torch-xpu-ops/issues/1742",
+        ),
+        Quirk(
+            what="operators without a kernel raise NotImplementedError; PYTORCH_ENABLE_XPU_FALLBACK=1 sends them to the CPU, "
+            "but only if it is set before torch is imported",
+            since="2.4",
+            source="https://github.com/intel/torch-xpu-ops/issues/1328",
+        ),
+        Quirk(
+            what="some operators, such as torch.linalg.qr and svd, go through the CPU without being asked to; the one warning in "
+            "a process names none, each is named with PYTORCH_DEBUG_XPU_FALLBACK=1; PYTORCH_XPU_FALLBACK_OP=abs.out,... sends "
+            "more there",
+            since="2.4",
+            source="https://github.com/pytorch/pytorch/issues/126488",
         ),
         Quirk(
             what="torch.xpu.mem_get_info raises on integrated GPUs, which do not tell what is free",

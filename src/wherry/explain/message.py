@@ -58,6 +58,9 @@ _D = r"((?:cpu|cuda|hip|mps|xpu|hpu|npu|xla|meta|privateuseone)(?::\d+)?)"
 _DEVICE = re.compile(rf"(?<![\w.]){_D}(?![\w.])")
 _WRAPPER = re.compile(r"in method (?:wrapper_(?:Sparse|Nested|Quantized)*[A-Z]+_+)?(\w+)")
 
+HELD = (None, "fp64", "fp16")
+"""How a message names a dtype (`Message.dtype`) that the device holds and does not compute in: Intel's."""
+
 _M, _C = Complaint.MISMATCH, Complaint
 _PATTERNS: tuple[tuple[Complaint, re.Pattern[str]], ...] = tuple(
     (complaint, re.compile(pattern))
@@ -118,6 +121,7 @@ _PATTERNS: tuple[tuple[Complaint, re.Pattern[str]], ...] = tuple(
         (_C.DTYPE, r"Cannot convert a (?:(?P<others_type>MPS) Tensor to )?(?P<dtype>float64)"),
         (_C.DTYPE, r"Trying to convert (?P<dtype>\w+) to the (?P<others_type>\w+) backend but it does not have support"),
         (_C.DTYPE, r"Required aspect (?P<dtype>fp64|fp16) is not supported on the device"),
+        (_C.DTYPE, r"Kernel is incompatible with all devices in devs"),
         (_C.DTYPE, r"(?P<dtype>float64) is not supported on MPS"),
         (_C.CHECKPOINT, r"Attempting to deserialize object on (?:a )?(?P<found>CUDA|XPU|MPS|HPU)"),
         (_C.CHECKPOINT, rf"Storage device not recognized: (?P<found>{_D})"),

@@ -17,7 +17,7 @@ from typing import Any
 from wherry import tree
 from wherry.explain.frames import Frame, position_of
 from wherry.explain.idioms import moves
-from wherry.explain.message import Complaint
+from wherry.explain.message import HELD, Complaint
 from wherry.explain.scene import Operand, Scene, first, inside_library
 from wherry.explain.source import shortened, source_of
 from wherry.explain.tensors import Facts, facts_of, is_generator, is_operand
@@ -463,6 +463,8 @@ def _of_dtype(scene: Scene) -> Stray | None:
             if tree.is_tensor(value):
                 facts, text = facts_of(value), scene.here.source.text(part)
                 return Stray(text, facts.device, expected, scene.here, value, facts, Found(value, text, (), ()), part)
+    if scene.message.dtype in HELD and (inside := _within(scene, expected)) is not None:
+        return inside
     operand = next((o for o in scene.operands if o.facts.dtype in names), None)
     if operand is not None and operand.name is None:
         computed = _computed(scene, operand, operand.facts.device, expected)
@@ -471,6 +473,23 @@ def _of_dtype(scene: Scene) -> Stray | None:
     if operand is not None and operand.name is not None:
         return _stray_of(operand, operand.facts.device, expected, scene)
     return _asked_for(scene)
+
+
+def _within(scene: Scene, expected: str | None) -> Stray | None:
+    """What becomes float64 inside of the failing expression: by `.double()`, or in a scaler of gradients."""
+    here = scene.here
+    for part in ast.walk(scene.node) if scene.node is not None else ():
+        if not isinstance(part, ast.Call) or not isinstance(part.func, ast.Attribute):
+            continue
+        if part.func.attr == "double" and part is not scene.node:
+            return Stray(shortened(here.source.text(part)), expected, expected, here, node=part)
+        if part.func.attr in ("step", "unscale_") and "GradScaler" in "".join(here.source.lines):
+            scaler = part.func.value
+            value = here.value(scaler)
+            if value is MISSING or type(value).__name__.endswith("GradScaler"):
+                text = here.source.text(scaler)
+                return Stray(text, expected, expected, here, value, None, Found(value, text, (), ()), scaler)
+    return None
 
 
 def _asked_for(scene: Scene) -> Stray | None:

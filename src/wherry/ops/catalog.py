@@ -149,13 +149,12 @@ def support(operator: str, backend: Backend, layout: str = "strided") -> Support
     if not prefix:
         if _holds(kernels.falls_back, name, target):
             return answer(Standing.FALLS_BACK, Evidence.TABLE, target or name)
-        if _holds(kernels.without, name, target):
-            return answer(Standing.MISSING, Evidence.TABLE, target or name)
         if _holds(kernels.also, name, target):
             return answer(Standing.KERNEL, Evidence.TABLE)
-    if prefix + kernels.key in entry.keys:
+    lacks = not prefix and _holds(kernels.without, name, target)
+    if not lacks and prefix + kernels.key in entry.keys:
         return answer(Standing.KERNEL, Evidence.YAML)
-    if kernels.shares is not None and prefix + kernels.shares in entry.keys:
+    if not lacks and _shares(kernels) and f"{prefix}{kernels.shares}" in entry.keys:
         return answer(Standing.KERNEL, Evidence.ASSUMED)
     if target is not None and not prefix:
         below = support(target, backend)
@@ -163,7 +162,7 @@ def support(operator: str, backend: Backend, layout: str = "strided") -> Support
     if entry.composite in _ANY_LAYOUT if prefix else entry.composite is not None:
         below = None if prefix or name in _NOT_OF_A_SIBLING else _missing_sibling(name, entry, backend)
         return answer(Standing.COMPOSITE, Evidence.YAML) if below is None else _same(below, name)
-    evidence = Evidence.YAML if kernels.shares is None else Evidence.ASSUMED
+    evidence = Evidence.TABLE if lacks else Evidence.ASSUMED if _shares(kernels) else Evidence.YAML
     if f"{prefix}CPU" in entry.keys and not OF_THE_HOST.search(name):
         return answer(Standing.MISSING, evidence)
     return answer(Standing.FOREIGN, evidence)
@@ -171,6 +170,10 @@ def support(operator: str, backend: Backend, layout: str = "strided") -> Support
 
 _CALLS_DELEGATE = "CompositeExplicitAutogradNonFunctional"
 _ANY_LAYOUT = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
+
+
+def _shares(kernels: Kernels) -> bool:
+    return kernels.shares is not None and kernels.shares_in.holds(release())
 
 
 def _holds(table: Mapping[str, Span], *names: str | None) -> bool:

@@ -1,8 +1,11 @@
-"""Dtypes that a device does not have: what it refuses where tensors are made, cast and moved.
+"""Dtypes that a device does not have: what it refuses where tensors are made, cast and moved, or computed with.
 
 An allocation asks `Place.lacks`, which `equip` fills from the words of the backend (`Wording.no_dtype`): the tensor that a
 factory is about to make here, the result of an op in `mode` and `records`. A copy that casts asks `Wording.no_cast`, since
 a kernel does it, and does it on the side that the bytes come from: from the host it is the host's.
+
+A device may hold a dtype that its kernels do not compute in: an Intel GPU without float64 (`Profile.no_compute`). There
+`limited` asks, of an op that does more than move, cast and compare, what it takes and what it made.
 
 What surprises: the CPU's own code makes wider tensors where that of the device would not, and those are no fault of the
 program. `fit` tells them apart.
@@ -20,7 +23,7 @@ from torch import Tensor
 from wherry.backends._backend import Backend
 from wherry.dispatch import OpOverload, autograd_node, overload_named, signature
 from wherry.rehearse.absence import exception
-from wherry.rehearse.records import FLOATING, mark_all, refuse, residence
+from wherry.rehearse.records import FLOATING, mark_all, operands_of, refuse, residence
 from wherry.storage import Place
 
 if TYPE_CHECKING:
@@ -30,10 +33,12 @@ _Words = Mapping[torch.dtype, tuple[type[Exception], str]]
 
 
 def equip(session: Rehearsal) -> None:
-    """Write on the devices of a rehearsal which dtypes they lack."""
+    """Write on the devices of a rehearsal which dtypes they lack, or do not compute in."""
     lacks = _resolved(session.backend.wording.no_dtype)
+    unable = _resolved(session.profile.no_compute)
     for place in session.places:
         place.lacks = lacks
+        place.unable = unable
 
 
 def _resolved(words: Mapping[str, tuple[str, str]]) -> _Words:
@@ -130,3 +135,77 @@ _ACCUMULATING = frozenset({"RenormBackward0"})
 
 _WITHOUT_KERNEL = ("aten::_to_copy", "aten::empty", "aten::new_empty", "aten::zeros", "aten::new_zeros")
 """Ops that copy bytes, write none, or zeros: they need no kernel that knows the dtype."""
+
+
+# -- what computes
+
+
+def check_operands(session: Rehearsal, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise what a kernel raises that would compute with its operands, in a dtype in which the device does not compute.
+
+    One of no dimension is cast to the dtype of the others; where it is not, the result says so.
+    """
+    for operand in operands_of(func, args, dict(kwargs)):
+        if operand.tensor.dim() > 0:
+            _check_computed(session, func, operand.tensor)
+
+
+def check_result(session: Rehearsal, func: OpOverload, out: Any) -> None:
+    """Raise what a kernel raises instead of a result of a dtype in which the device does not compute."""
+    if isinstance(out, Tensor):
+        _check_computed(session, func, out)
+    elif isinstance(out, list | tuple):
+        for item in out:
+            check_result(session, func, item)
+
+
+def _check_computed(session: Rehearsal, func: OpOverload, tensor: Tensor) -> None:
+    words = residence(tensor).unable.get(tensor.dtype)
+    if words is None or tensor.numel() == 0 or autograd_node() in _ACCUMULATING:
+        return
+    name = session.profile.no_compute_by_op.get(_base(signature(func).name))
+    kind, text = words if name is None else (type(exception(*name)), name[1])
+    raise kind(text)
+
+
+@cache
+def computes_nothing(backend: Backend, func: OpOverload) -> bool:
+    """Whether an op is no kernel of its own that computes: a view, a move, a cast, a comparison, an op made of others.
+
+    Or one that goes through the CPU whatever its dtype.
+    """
+    sig = signature(func)
+    packet = sig.name.removeprefix("aten::").partition(".")[0]
+    base = _base(sig.name)
+    if func.namespace != "aten" or sig.implicit or not (sig.fresh or sig.outputs):
+        return True
+    if backend.kernels is not None:
+        falls_back = (name for name, span in backend.kernels.falls_back.items() if span.holds(torch.__version__))
+        if packet in {name.partition(".")[0] for name in falls_back}:
+            return True
+    return base in _MOVING or base.startswith(_FILLING) or base.endswith(_COPYING)
+
+
+def _base(name: str) -> str:
+    """What an op does, whichever way: "aten::_foreach_copy_" -> "copy"."""
+    return name.removeprefix("aten::").partition(".")[0].removeprefix("_foreach_").strip("_")
+
+
+_FILLING = ("empty", "new_", "zeros", "ones", "full", "fill", "zero")
+_COPYING = ("copy", "_scatter")
+_MOVING = frozenset(
+    """
+    any all cat channel_shuffle clone complex constant_pad_nd contiguous copy_from_and_resize copy_from diag_embed
+    diagonal_backward embedding eq equal eye flip gather ge gt index index_fill index_put index_put_impl index_select isnan le
+    lift local_scalar_dense logical_and logical_not logical_or logical_xor lt masked_fill masked_select ne nonzero
+    nonzero_static pin_memory pixel_shuffle pixel_unshuffle record_stream reflection_pad1d reflection_pad2d
+    reflection_pad3d repeat replication_pad1d replication_pad2d replication_pad3d resize resize_as roll rot90 scalar_tensor
+    scatter select_backward set slice_backward stack swap take tril triu unsafe_index unsafe_index_put where
+    """.split()
+)
+"""Ops whose kernels load, store, convert and compare, and do not reckon (`_base`).
+
+Source: which instructions need no float64 of the device is said in intel/llvm, llvm/lib/SYCLLowerIR/
+SYCLPropagateAspectsUsage.cpp, `isFP64ConversionInstruction`. Which kernel is compiled to them was not seen: where one may be
+(`where`, `tril`), it runs here.
+"""

@@ -247,12 +247,14 @@ def missing(call: Call) -> Exception:
 
 
 def _check_one_device(backend: Backend, operands: Iterable[Operand], named: str) -> None:
-    text = None if backend.kernels is None else backend.kernels.one_device
-    places = [HOST if operand.place is PINNED else operand.place for operand in operands]
-    if text is not None and places:
-        for place in places:
-            if place is not places[0]:
-                raise RuntimeError(text.format(first=places[0].name, second=place.name, operator=named))
+    known = {} if backend.kernels is None else backend.kernels.one_device
+    devices = [HOST.device if operand.place is PINNED else operand.place.device for operand in operands]
+    for text, span in known.items():
+        for device in devices:
+            words = {"operator": named.partition(".")[0], "first": devices[0]}
+            said = text.format(second=device, **words)
+            if span.holds(torch.__version__) and said != text.format(second=devices[0], **words):
+                raise RuntimeError(said)
 
 
 def _warn(session: Rehearsal, named: str) -> None:

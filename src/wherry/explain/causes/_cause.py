@@ -31,6 +31,7 @@ class Example:
         origin: A piece of text of the line it comes from.
         device: What to rehearse.
         count: How many devices.
+        profile: Which model of device; None is the usual one.
     """
 
     program: str
@@ -38,6 +39,7 @@ class Example:
     origin: str
     device: str = "cuda"
     count: int = 1
+    profile: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
