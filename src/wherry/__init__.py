@@ -3,6 +3,7 @@
     import wherry
 
     device = wherry.pick()               # the device to use here, and why: print(device.explain())
+    model = wherry.compile(model)        # torch.compile where it is mature, else the model, and why
     with wherry.rehearse("mps"):         # a virtual Mac in this process: real values, real errors
         train()
 
@@ -11,7 +12,7 @@ The map of the tree, upwards from the ground:
     errors  units  roster  callsite                  know only Python
     backends                                         one file = everything particular to one backend
     dispatch  storage  tree  events                  know tensors
-    pick  rehearse  explain                          rooms: facts in, an answer out
+    pick  compile  rehearse  explain                 rooms: facts in, an answer out
     run                                              a whole program under wherry
     cli  pytest_plugin  notebook                     edges: `wherry ...`, failure reports, %load_ext wherry
 
@@ -26,6 +27,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from wherry.compile import NotCompiled, compile  # noqa: A004 - torch's name for it
     from wherry.errors import (
         BadCount,
         BadRank,
@@ -56,6 +58,7 @@ __all__ = [
     "DeviceAbsent",
     "Diagnosis",
     "NoSuitableDevice",
+    "NotCompiled",
     "Rehearsal",
     "ScriptError",
     "ScriptMissing",
@@ -64,6 +67,7 @@ __all__ = [
     "UnknownDtype",
     "UnknownProfile",
     "WherryError",
+    "compile",
     "explain",
     "explain_exception",
     "pick",
@@ -74,7 +78,9 @@ __all__ = [
 _HOMES = {
     "Choice": "wherry.pick",
     "Diagnosis": "wherry.explain",
+    "NotCompiled": "wherry.compile",
     "Rehearsal": "wherry.rehearse",
+    "compile": "wherry.compile",
     "explain": "wherry.explain",
     "explain_exception": "wherry.explain",
     "pick": "wherry.pick",
