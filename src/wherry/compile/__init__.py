@@ -112,12 +112,11 @@ def compile(  # noqa: A001 - torch's name for it
         TypeError: `model` is nothing that can be called.
         TorchMissing: torch is not installed.
 
-    >>> import torch, wherry
-    >>> @wherry.compile(backend="eager")
-    ... def double(x):
-    ...     return x + x
-    >>> double(torch.ones(2))
-    tensor([2., 2.])
+    >>> import torch
+    >>> model = torch.nn.Linear(8, 2)
+    >>> compiled = compile(model, backend="eager")
+    >>> compiled(torch.ones(1, 8)).shape
+    torch.Size([1, 2])
 
     Source: torch.compile (torch 2.6 to 2.14).
     """
