@@ -22,6 +22,7 @@ TORCH_FREE = {
     "errors": "import wherry; wherry.UnknownDevice",
     "backends": "from wherry import backends; backends.all(); backends.find('rocm').capabilities",
     "pick module": "import wherry.pick",
+    "compile module": "import wherry.compile; wherry.compile",
     "dir": "import wherry; dir(wherry)",
     "command line": "from wherry.cli import app; app()",
     "explain log": f"from wherry.explain.log import explain_log; explain_log({ERROR!r})",

@@ -19,7 +19,7 @@ ROOT = Path(wherry.__file__).parent
 PYTHON = {"errors", "units", "callsite", "roster"}  # ground that knows only Python
 DEVICES = {"storage", "tree", "dispatch", "events", "native_functions", "backends"}  # ground that knows devices
 GROUND = PYTHON | DEVICES
-ROOMS = {"rehearse", "ledger", "explain", "ops", "pick", "move", "feed", "where", "check"}
+ROOMS = {"rehearse", "ledger", "explain", "ops", "pick", "compile", "move", "feed", "where", "check"}
 EDGES = {"cli", "pytest_plugin", "notebook"}
 
 # What each part may import, besides itself. `__init__` is the package's own name: its version and public names.
@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(ROOMS, GROUND),
     "rehearse": GROUND | {"ops"},  # raises for what a device has no kernel for
     "explain": GROUND | {"where"},  # names the tensor that strayed
+    "compile": GROUND | {"pick"},  # in a rehearsal, a function has the device that is rehearsed
     "feed": GROUND | {"move"},  # moves its batches
     "check": PYTHON - {"callsite"},  # stdlib only: never a tensor
     "run": GROUND | ROOMS,  # puts rooms together

@@ -3,6 +3,7 @@
     import wherry
 
     device = wherry.pick()               # the device to use here, and why: print(device.explain())
+    model = wherry.compile(model)        # torch.compile where it is mature, else the model, and why
     with wherry.rehearse("mps"):         # a virtual Mac in this process: real values, real errors
         train()
 
@@ -10,8 +11,9 @@ The map of the tree, upwards from the ground:
 
     errors  units  roster  callsite                  know only Python
     backends                                         one file = everything particular to one backend
-    dispatch  storage  tree  events  native_functions   know tensors and operators
-    pick  ops  rehearse  explain                     rooms: facts in, an answer out
+    dispatch  storage  tree  events                  know tensors
+    native_functions                                 knows PyTorch's own operators
+    pick  compile  ops  rehearse  explain            rooms: facts in, an answer out
     run                                              a whole program under wherry
     cli  pytest_plugin  notebook                     edges: `wherry ...`, failure reports, %load_ext wherry
 
@@ -26,6 +28,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from wherry.compile import NotCompiled, compile  # noqa: A004 - torch's name for it
     from wherry.errors import (
         BadCount,
         BadRank,
@@ -58,6 +61,7 @@ __all__ = [
     "DeviceAbsent",
     "Diagnosis",
     "NoSuitableDevice",
+    "NotCompiled",
     "Rehearsal",
     "ScriptError",
     "ScriptMissing",
@@ -66,6 +70,7 @@ __all__ = [
     "UnknownDtype",
     "UnknownProfile",
     "WherryError",
+    "compile",
     "explain",
     "explain_exception",
     "pick",
@@ -76,7 +81,9 @@ __all__ = [
 _HOMES = {
     "Choice": "wherry.pick",
     "Diagnosis": "wherry.explain",
+    "NotCompiled": "wherry.compile",
     "Rehearsal": "wherry.rehearse",
+    "compile": "wherry.compile",
     "explain": "wherry.explain",
     "explain_exception": "wherry.explain",
     "pick": "wherry.pick",

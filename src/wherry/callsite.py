@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -100,6 +101,24 @@ def stacklevel() -> int:
         frame = frame.f_back
         level += 1
     return level
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the user's line that is running now, however deep in a library this is called."""
+    frame = user_frame(sys._getframe(1))
+    if frame is None:
+        warnings.warn(message, category, stacklevel=2)
+        return
+    names = frame.f_globals
+    # The registry of that module: Python's filters say a text once per line of it.
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        names.get("__name__"),
+        names.setdefault("__warningregistry__", {}),
+    )
 
 
 def judge() -> Callable[[str], bool]:

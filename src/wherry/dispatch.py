@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from types import FrameType
@@ -23,6 +24,7 @@ from torch.utils._python_dispatch import (
     TorchDispatchMode,  # sees each op below autograd; 2.6; test_modes
     _disable_current_modes,  # what torch itself uses to print a tensor; 2.6; test_modes
     _get_current_dispatch_mode,  # the top of this thread's stack of modes; 2.6; test_modes
+    _get_current_dispatch_mode_stack,  # all of it; 2.6; test_modes
     _pop_mode,  # ... and off it; 2.6; test_modes
     _push_mode,  # onto it; 2.6; test_modes
 )
@@ -67,6 +69,13 @@ def pop_mode(kind: type[DispatchMode]) -> Any:
     if _C._len_torch_dispatch_stack() != 1 or not isinstance(_get_current_dispatch_mode(), kind):
         return None
     return _pop_mode(None)
+
+
+def is_watched() -> bool:
+    """Whether a mode of ours listens on this thread (`_len_torch_dispatch_stack`, 2.6; test_modes)."""
+    if not _C._len_torch_dispatch_stack():
+        return False
+    return any(isinstance(mode, DispatchMode) and not mode.finished for mode in _get_current_dispatch_mode_stack())
 
 
 def push_mode(mode: DispatchMode) -> None:
@@ -421,3 +430,92 @@ def shape_of_result(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[st
         return None  # no meta kernel, or a data-dependent shape
     leaves = out if isinstance(out, list | tuple) else (out,)
     return sum(leaf.untyped_storage().nbytes() for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
+# torch.compile. `torch._dynamo` takes a second to import, so only those who compile do.
+
+
+def why_no_dynamo() -> str | None:
+    """Why this torch cannot trace programs in this Python, or None if it can (`check_if_dynamo_supported`, 2.6; test_compile)."""
+    try:
+        from torch._dynamo.eval_frame import check_if_dynamo_supported
+
+        check_if_dynamo_supported()
+    except Exception as err:  # noqa: BLE001 - in a Python too new for it the import fails in any way; the reason is shown
+        return str(err).strip().split("\n", 1)[0].rstrip(".") or type(err).__name__
+    return None
+
+
+def graph_compiler(
+    backend: str | Callable[..., Any] | None,
+    *,
+    mode: str | None,
+    options: dict[str, Any] | None,
+    dynamic: bool | None,
+    name: str | None,
+    ahead: bool,
+) -> tuple[Callable[..., Any], bool]:
+    """What `torch.compile(backend=..., mode=..., options=...)` hands each graph to, and whether with mode and options.
+
+    (`lookup_backend`, `_TorchCompileInductorWrapper`, 2.6; `get_default_backend` and `_TorchCompileAOTInductorWrapper`, not
+    in 2.6, in 2.13; test_compile)
+
+    `ahead` asks for AOTInductor, as the option "use_aoti" does; the others are parameters of torch.compile.
+    """
+    from torch._dynamo.backends import registry
+
+    if backend is None:
+        backend = registry.get_default_backend() if hasattr(registry, "get_default_backend") else "inductor"
+    if backend != "inductor":
+        return registry.lookup_backend(backend), True
+    wrapper = torch._TorchCompileAOTInductorWrapper if ahead else torch._TorchCompileInductorWrapper
+    return (wrapper(mode, options, dynamic) if name is None else wrapper(mode, options, dynamic, name)), False
+
+
+def backward_beside_forward() -> AbstractContextManager[Any]:
+    """A context in which the graph of a backward is compiled with that of its forward, not when it is first needed.
+
+    (`torch._functorch.config.force_non_lazy_backward_lowering`, not in 2.6, where nothing changes; in 2.13; test_compile)
+    """
+    from torch._functorch import config
+
+    if hasattr(config, "force_non_lazy_backward_lowering"):
+        return config.patch(force_non_lazy_backward_lowering=True)
+    return nullcontext()
+
+
+def optimized_module() -> type[torch.nn.Module]:
+    """The class of a module that was compiled (torch._dynamo.eval_frame.OptimizedModule, 2.6; test_compile)."""
+    from torch._dynamo import OptimizedModule
+
+    return OptimizedModule
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoErrors:
+    """What torch.compile raises when it cannot go on (torch._dynamo.exc, 2.6; test_compile).
+
+    Attributes:
+        any: every error of its own.
+        asked_for: those that say no to what the caller insisted on: a graph break under `fullgraph`, a size marked dynamic.
+        of_the_program: an operator that fails on the shapes it was handed, which it would without being compiled, too.
+        control_flow: what a backend may raise to have the graph traced anew, or left alone.
+    """
+
+    any: type[Exception]
+    asked_for: tuple[type[Exception], ...]
+    of_the_program: type[Exception]
+    control_flow: tuple[type[Exception], ...]
+
+
+@cache
+def dynamo_errors() -> DynamoErrors:
+    """The classes, once torch.compile is imported."""
+    from torch._dynamo import exc
+
+    return DynamoErrors(
+        any=exc.TorchDynamoException,
+        asked_for=(exc.Unsupported, exc.UserError),
+        of_the_program=exc.TorchRuntimeError,
+        control_flow=(exc.RestartAnalysis, exc.SkipFrame),
+    )

@@ -93,6 +93,7 @@ def test_fused_optimizers_are_optimizers(backend: Backend) -> None:
 
 def test_compile_and_distributed_are_named(backend: Backend) -> None:
     assert isinstance(backend.capabilities.compile, Maturity)
+    assert isinstance(backend.compiles(), Maturity)
     assert backend.capabilities.distributed
 
 

@@ -279,11 +279,12 @@ def test_bytes_that_nobody_casts_on_mps_are_no_matter(name: str, mps: Rehearsal)
 
 
 @pytest.mark.parametrize("tolerance", [{}, {"atol": 0.1}, {"rtol": 0.1}])
-def test_tolerance_of_a_rank_is_no_float64_of_the_program(tolerance: dict[str, float], mps: Rehearsal) -> None:
-    rank = torch.linalg.matrix_rank(torch.eye(3, device="mps"), **tolerance)
+def test_tolerance_of_a_rank_is_no_float64_of_the_program(tolerance: dict[str, float]) -> None:
+    with rehearse("mps", fallback=True):  # it has no singular values
+        rank = torch.linalg.matrix_rank(torch.eye(3, device="mps"), **tolerance)
 
-    assert rank.device.type == "mps"
-    assert int(rank) == 3
+        assert rank.device.type == "mps"
+        assert int(rank) == 3
 
 
 def test_gradient_that_is_accumulated_in_float64_on_the_cpu(mps: Rehearsal) -> None:

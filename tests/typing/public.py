@@ -53,6 +53,27 @@ def rehearse() -> None:
         assert_type(rehearsal.device, str)
 
 
+def compile_them(model: torch.nn.Linear) -> None:
+    assert_type(wherry.compile(model), torch.nn.Linear)
+    assert_type(wherry.compile(model, "cuda", strict=True, mode="reduce-overhead", recompile_limit=4), torch.nn.Linear)
+    assert_type(step(3), float)
+
+    wherry.compile(model, "cuda", "inductor")  # pyright: ignore[reportCallIssue]
+    wherry.compile("cuda")  # pyright: ignore[reportCallIssue, reportArgumentType]
+    wherry.compile(model, colour=1)  # pyright: ignore[reportCallIssue]
+    step("3")  # pyright: ignore[reportArgumentType]
+
+
+@wherry.compile
+def step(batch: int) -> float:
+    return float(batch)
+
+
+@wherry.compile(device="cuda", fullgraph=True)
+def other_step(batch: int) -> float:
+    return step(batch)
+
+
 @wherry.rehearse("mps")
 def train(epochs: int) -> float:
     return float(epochs)

@@ -313,6 +313,13 @@ class Backend:
         """
         return dtype in self.capabilities.dtypes
 
+    def compiles(self) -> Maturity:
+        """How far torch.compile is here with the installed torch, where `Capabilities.compile` tells of the newest.
+
+        Needs torch, and no device.
+        """
+        return self.capabilities.compile
+
 
 def why_unusable(start: Callable[[], object], *, absent: tuple[str, ...], hidden_by: str | None) -> Presence:
     """Start a runtime that reports no device, to learn the reason.

@@ -135,7 +135,7 @@ class Mps(Backend):
         grad_scaler=True,  # since 2.8
         foreach_default=False,
         fused_optimizers=("Adam", "AdamW", "SGD"),
-        compile=Maturity.PROTOTYPE,
+        compile=Maturity.PROTOTYPE,  # since 2.8: see compiles
         distributed="gloo",  # mapped to it, but collectives on its tensors raise
     )
     wording = Wording(
@@ -272,6 +272,13 @@ class Mps(Backend):
 
         total = torch.mps.recommended_max_memory()
         return Memory(free=max(0, total - torch.mps.driver_allocated_memory()), total=total)
+
+    def compiles(self) -> Maturity:
+        import torch
+
+        # Inductor's code for Metal was announced as a prototype with 2.8: https://github.com/pytorch/pytorch/issues/157957 .
+        # Before, torch.compile says "Device mps not supported": https://github.com/pytorch/pytorch/issues/125254
+        return self.capabilities.compile if torch.__version__ >= "2.8" else Maturity.NONE
 
 
 BACKEND = Mps()

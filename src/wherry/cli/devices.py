@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 import typer
@@ -100,9 +100,18 @@ def to_json(survey: Survey) -> dict[str, object]:
     }
 
 
+def _capabilities(backend: Backend) -> Capabilities:
+    """What a backend can do with the installed torch, or with the newest where there is none that imports."""
+    try:
+        return replace(backend.capabilities, compile=backend.compiles())
+    except (ImportError, OSError):
+        return backend.capabilities
+
+
 def _backend_json(row: Row) -> dict[str, object]:
     backend, virtual = row.backend, row.backend.virtual
-    capabilities = {**asdict(backend.capabilities), "compile": backend.capabilities.compile.value}
+    able = _capabilities(backend)
+    capabilities = {**asdict(able), "compile": able.compile.value}
     return {
         "name": backend.name,
         "title": backend.title,
@@ -190,7 +199,7 @@ def _abilities(survey: Survey) -> Table:
     table.add_column("", no_wrap=True)
     for row in survey.rows:
         table.add_column(row.backend.name, no_wrap=True)
-    columns = [list(_ability(row.backend.capabilities)) for row in survey.rows]
+    columns = [list(_ability(_capabilities(row.backend))) for row in survey.rows]
     for cells in zip(*columns, strict=True):
         table.add_row(Text(cells[0][0], "quiet"), *(_cell(value) for _, value in cells))
     return table

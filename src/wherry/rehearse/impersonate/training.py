@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from wherry import callsite
 from wherry.dispatch import without_modes
 from wherry.errors import CannotRehearse
 from wherry.rehearse.impersonate.patches import Patch
@@ -27,10 +27,8 @@ def _compile(original: Any) -> Any:
             return original(model, **kwargs)
         if model is None:
             return functools.partial(compile, **kwargs)
-        warnings.warn(
-            "torch.compile runs eagerly in a rehearsal: there is no real device to compile for.",
-            RehearsalWarning,
-            stacklevel=2,
+        callsite.warn(
+            "torch.compile runs eagerly in a rehearsal: there is no real device to compile for.", RehearsalWarning
         )
         return model
 
