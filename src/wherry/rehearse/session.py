@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from wherry import backends, units
 from wherry.backends._backend import Backend, Profile
@@ -35,13 +36,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a rehearsal has seen so far, all threads of this process together."""
+    """What a rehearsal has seen so far, all threads of this process together.
+
+    Attributes:
+        ops: How many.
+        h2d_nbytes, d2h_nbytes, d2d_nbytes: Bytes that the program moved to the device, back, and between devices.
+        fallbacks: Operators that went through the CPU, by line. Their bytes are not among those above.
+        steps: How often an optimizer stepped.
+    """
 
     ops: int
     h2d_nbytes: int
     d2h_nbytes: int
     d2d_nbytes: int
     fallbacks: tuple[Fallback, ...] = ()
+    steps: int = 0
 
 
 class _Entries(threading.local):
@@ -83,6 +92,7 @@ class Rehearsal(contextlib.ContextDecorator):
         self.narrow = bool(backend.wording.no_dtype or backend.wording.no_cast)
         """Whether its devices refuse tensors for their dtype."""
         self.h2d_nbytes = self.d2h_nbytes = self.d2d_nbytes = 0
+        self.steps = 0
         self.asks_who_listens = False
         """Whether a graph may hold a node that must not notice a mode (`impersonate.unobserved.quietly`)."""
         self.places: tuple[Place, ...] = ()
@@ -137,10 +147,17 @@ class Rehearsal(contextlib.ContextDecorator):
     def _limits(self) -> Iterator[None]:
         dtypes.equip(self)
         before = accounting.begin(self)
+        watch = register_optimizer_step_post_hook(self._stepped)
         try:
             yield
         finally:
+            watch.remove()
             accounting.end(self, before)
+
+    def _stepped(self, *_: object) -> None:
+        mode = current_mode()
+        if mode is not None and mode.session is self:
+            self.steps += 1
 
     @property
     def limited(self) -> bool:
@@ -150,7 +167,9 @@ class Rehearsal(contextlib.ContextDecorator):
     def statistics(self) -> Statistics:
         """Counts so far."""
         ops = sum(mode.ops for mode in self._modes)
-        return Statistics(ops, self.h2d_nbytes, self.d2h_nbytes, self.d2d_nbytes, self.fallbacks.fallbacks())
+        return Statistics(
+            ops, self.h2d_nbytes, self.d2h_nbytes, self.d2d_nbytes, self.fallbacks.fallbacks(), self.steps
+        )
 
     # -- devices
 

@@ -230,7 +230,8 @@ def implicit(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
         laws.judge(mode.session.backend, func, operands, args, kwargs)  # one kernel there, whose check speaks
     with mode:
         out = run_kernel(func, "CompositeImplicitAutograd", args, kwargs)
-    settle_all(out, next((o.place for o in operands if o.place.index is not None), HOST))
+    if not operands or any(operand.place is not FLOATING for operand in operands):  # else it goes on floating
+        settle_all(out, next((o.place for o in operands if o.place.index is not None), HOST))
     return out
 
 

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import MutableMapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -55,7 +55,7 @@ class Report:
     def to_json(self) -> dict[str, object]:
         return {
             "virtual": self.virtual,
-            "counts": asdict(self.counts),
+            "counts": self.counts.to_json(),
             "error": None if self.error is None else self.error.to_json(),
             "time": self.time,
         }
@@ -92,7 +92,7 @@ class Session:
         for file in self.folder.glob("*.json"):
             data = json.loads(file.read_text(encoding="utf-8"))
             error = None if data["error"] is None else Failure.from_json(data["error"])
-            found.append(Report(data["virtual"], Counts(**data["counts"]), error, data["time"]))
+            found.append(Report(data["virtual"], Counts.from_json(data["counts"]), error, data["time"]))
         return tuple(sorted(found, key=lambda report: report.time))
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class Part:
         if self._rehearsal is None:
             return Counts()
         seen = self._rehearsal.statistics()
-        return Counts(seen.ops, seen.h2d_nbytes, seen.d2h_nbytes, seen.d2d_nbytes)
+        return Counts(seen.ops, seen.h2d_nbytes, seen.d2h_nbytes, seen.d2d_nbytes, seen.fallbacks, seen.steps)
 
     def _remember(self) -> None:
         self._at_fork = self._so_far()

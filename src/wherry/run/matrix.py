@@ -22,6 +22,8 @@ from pathlib import Path
 
 from wherry import backends
 from wherry.errors import CannotRehearse
+from wherry.explain import message
+from wherry.explain.message import Complaint
 from wherry.run.program import Program
 from wherry.run.result import Failure, Result
 
@@ -38,8 +40,16 @@ class Outcome(enum.Enum):
     """How a program did on one backend."""
 
     OK = "ok"
+    FALLS_BACK = "falls back"  # it ran, and operators went through the CPU
     FAILED = "failed"
+    NO_KERNEL = "no kernel"  # it failed at an operator that the device has no kernel for
+    NO_DTYPE = "no dtype"  # it failed at a dtype that the device does not have
     TIMED_OUT = "timed out"
+
+    @property
+    def ran(self) -> bool:
+        """Whether the program ended as it should."""
+        return self in (Outcome.OK, Outcome.FALLS_BACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ class Matrix:
 
     @property
     def ok(self) -> bool:
-        return all(verdict.outcome is Outcome.OK for verdict in self.verdicts)
+        return all(verdict.outcome.ran for verdict in self.verdicts)
 
     def to_json(self) -> list[dict[str, object]]:
         """The results, as `wherry run --result` writes them."""
@@ -203,8 +213,17 @@ def _run_one(program: Program, name: str, folder: Path, timeout: float | None, r
             where.line if where else None,
         )
         return Verdict(name, Outcome.TIMED_OUT, result.but(status=None, error=error), seconds, log)
-    outcome = Outcome.OK if process.returncode == 0 else Outcome.FAILED
-    return Verdict(name, outcome, result, seconds, log)
+    return Verdict(name, _outcome(result, process.returncode), result, seconds, log)
+
+
+_COMPLAINTS = {Complaint.KERNEL: Outcome.NO_KERNEL, Complaint.DTYPE: Outcome.NO_DTYPE}
+
+
+def _outcome(result: Result, returncode: int) -> Outcome:
+    if returncode == 0:
+        return Outcome.FALLS_BACK if result.counts is not None and result.counts.fallbacks else Outcome.OK
+    complaint = None if result.error is None else message.read(result.error.type, result.error.message)
+    return Outcome.FAILED if complaint is None else _COMPLAINTS.get(complaint.complaint, Outcome.FAILED)
 
 
 def _fill_in(words: Sequence[str], device_type: str) -> list[str]:
