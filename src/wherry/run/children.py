@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from wherry.events import Tally
 from wherry.run import uncaught
 from wherry.run.onpath.sitecustomize import TorchArrival
 from wherry.run.plan import Plan, forget
@@ -161,6 +162,8 @@ class Part:
 
         plan = self.plan
         self._rehearsal = rehearse(plan.device, count=plan.count, memory=plan.memory, profile=plan.profile)
+        if plan.surveys:
+            self._rehearsal.uses = Tally()
         self._rehearsal.__enter__()
         # Before the fork: what the statistics are read under may be held by another thread when the process forks.
         if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
@@ -180,7 +183,9 @@ class Part:
         if self._rehearsal is None:
             return Counts()
         seen = self._rehearsal.statistics()
-        return Counts(seen.ops, seen.h2d_nbytes, seen.d2h_nbytes, seen.d2d_nbytes, seen.fallbacks, seen.steps)
+        return Counts(
+            seen.ops, seen.h2d_nbytes, seen.d2h_nbytes, seen.d2d_nbytes, seen.fallbacks, seen.steps, seen.uses
+        )
 
     def _remember(self) -> None:
         self._at_fork = self._so_far()

@@ -116,6 +116,7 @@ def run_matrix(
     folder: Path,
     timeout: float | None = None,
     jobs: int = 1,
+    surveys: bool = False,
     started: Callable[[str], None] = lambda name: None,
     ended: Callable[[Verdict], None] = lambda verdict: None,
 ) -> Matrix:
@@ -127,6 +128,7 @@ def run_matrix(
         folder: Where the logs go.
         timeout: Seconds each may take, or None.
         jobs: How many run at a time.
+        surveys: Whether every operator that is used is noted, with its line (`Counts.uses`).
         started: Called when one begins, on another thread.
         ended: Called when one has ended, on another thread.
 
@@ -136,7 +138,7 @@ def run_matrix(
 
     def one(name: str) -> Verdict:
         started(name)
-        verdict = _run_one(program, name, folder, timeout, running)
+        verdict = _run_one(program, name, folder, timeout, running, surveys=surveys)
         ended(verdict)
         return verdict
 
@@ -190,9 +192,12 @@ class _Running:
             _kill_group(process, _KILL)
 
 
-def _run_one(program: Program, name: str, folder: Path, timeout: float | None, running: _Running) -> Verdict:
+def _run_one(
+    program: Program, name: str, folder: Path, timeout: float | None, running: _Running, *, surveys: bool
+) -> Verdict:
     log, result_file = folder / f"{name}.log", folder / f"{name}.json"
     argv = [sys.executable, "-m", "wherry", "run", "--on", name, "--virtual", "--quiet", "--result", str(result_file)]
+    argv += ["--surveys"] if surveys else []
     argv += _fill_in(program.words(), backends.find(name).device_type)
     begin = time.monotonic()
     late = False

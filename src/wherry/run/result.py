@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wherry import events
-from wherry.events import Fallback
+from wherry.events import Use
 from wherry.units import format_bytes, format_duration
 
 
@@ -26,14 +26,16 @@ class Counts:
         h2d_nbytes, d2h_nbytes, d2d_nbytes: Bytes that crossed devices.
         fallbacks: Operators that went through the CPU, whose bytes are theirs alone.
         steps: How often an optimizer stepped.
+        uses: What was called, if that was asked for (`Plan.surveys`).
     """
 
     ops: int = 0
     h2d_nbytes: int = 0
     d2h_nbytes: int = 0
     d2d_nbytes: int = 0
-    fallbacks: tuple[Fallback, ...] = ()
+    fallbacks: tuple[Use, ...] = ()
     steps: int = 0
+    uses: tuple[Use, ...] = ()
 
     @property
     def fallback_nbytes(self) -> int:
@@ -53,6 +55,7 @@ class Counts:
             self.d2d_nbytes + other.d2d_nbytes,
             events.added(self.fallbacks, other.fallbacks),
             self.steps + other.steps,
+            events.added(self.uses, other.uses),
         )
 
     def __sub__(self, other: Counts) -> Counts:
@@ -63,6 +66,7 @@ class Counts:
             self.d2d_nbytes - other.d2d_nbytes,
             events.without(self.fallbacks, other.fallbacks),
             self.steps - other.steps,
+            events.without(self.uses, other.uses),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -73,12 +77,20 @@ class Counts:
             "d2d_nbytes": self.d2d_nbytes,
             "fallbacks": [each.to_json() for each in self.fallbacks],
             "steps": self.steps,
+            "uses": [each.to_json() for each in self.uses],
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Counts:
-        fallbacks = tuple(Fallback.from_json(each) for each in data["fallbacks"])
-        return cls(data["ops"], data["h2d_nbytes"], data["d2h_nbytes"], data["d2d_nbytes"], fallbacks, data["steps"])
+        return cls(
+            data["ops"],
+            data["h2d_nbytes"],
+            data["d2h_nbytes"],
+            data["d2d_nbytes"],
+            tuple(Use.from_json(each) for each in data["fallbacks"]),
+            data["steps"],
+            tuple(Use.from_json(each) for each in data.get("uses", ())),
+        )
 
 
 _UNEXPLAINED: dict[str, object] = {
@@ -196,6 +208,7 @@ class Result:
                 "d2d_nbytes": None if counts is None else counts.d2d_nbytes,
                 "fallbacks": None if counts is None else [each.to_json() for each in counts.fallbacks],
                 "steps": None if counts is None else counts.steps,
+                **({"uses": [each.to_json() for each in counts.uses]} if counts is not None and counts.uses else {}),
                 "processes": self.processes,
                 "seconds": round(self.seconds, 3),
             },
