@@ -127,7 +127,11 @@ def of(func: OpOverload, otherwise: _Special | None) -> _Special | None:
     return run
 
 
-MADE_OF = {"aten::linalg_pinv.atol_rtol_tensor": ("_linalg_eigh", "linalg_svd")}
+MADE_OF = {
+    "aten::cholesky_solve": ("_cholesky_solve_helper",),
+    "aten::cholesky_solve.out": ("_cholesky_solve_helper",),
+    "aten::linalg_pinv.atol_rtol_tensor": ("_linalg_eigh", "linalg_svd"),
+}
 """Explicitly composite operators that call others which some device lacks, beside other overloads of the same operator.
 
 Whatever else is composite is taken apart above the mode, or calls what every device has (tests/ops/test_composites.py).
