@@ -188,10 +188,10 @@ def _remarks(entries: Iterable[Entry]) -> list[RenderableType]:
     known: dict[Instead, None] = {}
     for entry in entries:
         lacks = entry.standing in coverage.LACKING
-        wanted = [each for each in entry.instead if (entry.calls_backward if each.backward else lacks)]
+        wanted = [each for each in entry.instead if (entry.calls_backward if each.backward else lacks or entry.calls)]
         known.update(dict.fromkeys(wanted))
         parts = [
-            ("calls ", entry.calls),
+            ("calls " if entry.always else "some calls need ", entry.calls),
             ("its gradient calls ", entry.calls_backward),
             ("but ", entry.others),
         ]

@@ -100,7 +100,11 @@ LAYOUTS = {"strided": "", "sparse_coo": "Sparse", "sparse_csr": "SparseCsr", "qu
 _NOT_OF_A_SIBLING = frozenset({"narrow_copy"})
 
 
-MADE_OF = {"aten::linalg_pinv.atol_rtol_tensor": ("_linalg_eigh", "linalg_svd")}
+MADE_OF = {
+    "aten::cholesky_solve": ("_cholesky_solve_helper",),
+    "aten::cholesky_solve.out": ("_cholesky_solve_helper",),
+    "aten::linalg_pinv.atol_rtol_tensor": ("_linalg_eigh", "linalg_svd"),
+}
 """Explicitly composite operators that call others which some device lacks, beside other overloads of the same operator.
 
 Whatever else is composite is taken apart above a dispatch mode, or calls what every device has (tests/ops/test_composites.py).

@@ -30,10 +30,11 @@ class Entry:
     Attributes:
         operator: Its name without an overload: "linalg_svd".
         backend: Which backend.
-        standing: That of most of its overloads; of one made of others, that of what it calls.
+        standing: That of its overloads; of one made of others, that of what every call of it needs.
         overloads: Each of them.
         calls: What it calls that the backend lacks, forward.
         calls_backward: The same for its gradient.
+        always: Whether every call needs one of `calls`; else it depends on the arguments.
         instead: What to write in its place, if there is anything that it lacks.
     """
 
@@ -43,6 +44,7 @@ class Entry:
     overloads: tuple[Support, ...]
     calls: tuple[Support, ...]
     calls_backward: tuple[Support, ...]
+    always: bool
     instead: tuple[Instead, ...]
 
     @property
@@ -62,6 +64,7 @@ class Entry:
             "overloads": [each.to_json() for each in self.overloads],
             "calls": [each.to_json() for each in self.calls],
             "calls_backward": [each.to_json() for each in self.calls_backward],
+            "always": self.always,
             "instead": [each.to_json() for each in self.instead],
         }
 
@@ -203,13 +206,14 @@ def entry(operator: str, backend: Backend) -> Entry:
         backend: Which backend.
     """
     overloads = tuple(catalog.support(overload, backend) for overload in operators()[operator])
-    reached = reach.calls(operator)
-    forward, backward = _lacking(reached.forward, backend), _lacking(reached.backward, backend)
     standing = _standing(overloads)
-    if standing in (Standing.COMPOSITE, Standing.KERNEL) and standing is Standing.COMPOSITE and forward:
+    reached = reach.lacking(operator, backend)
+    forward, backward = _by_gravity(reached.forward), _by_gravity(reached.backward)
+    if standing is Standing.COMPOSITE and forward and reached.always:
         standing = forward[0].standing
     lacks = standing in LACKING or forward or backward
-    return Entry(operator, backend.name, standing, overloads, forward, backward, instead.of(operator) if lacks else ())
+    known = instead.of(operator) if lacks else ()
+    return Entry(operator, backend.name, standing, overloads, forward, backward, reached.always, known)
 
 
 def _standing(overloads: Iterable[Support]) -> Standing:
@@ -224,11 +228,10 @@ def _standing(overloads: Iterable[Support]) -> Standing:
     return next((standing for standing in order if any(e.standing is standing for e in plain)), Standing.UNKNOWN)
 
 
-def _lacking(overloads: Iterable[str], backend: Backend) -> tuple[Support, ...]:
-    """Those that a backend lacks, what raises first."""
-    found = [catalog.support(overload, backend) for overload in overloads]
-    lacking = {each.named: each for each in found if each.standing in LACKING}
-    return tuple(sorted(lacking.values(), key=lambda each: LACKING.index(each.standing)))
+def _by_gravity(lacking: Iterable[Support]) -> tuple[Support, ...]:
+    """Each that a device would name once, what raises first."""
+    named = {each.named: each for each in lacking}
+    return tuple(sorted(named.values(), key=lambda each: LACKING.index(each.standing)))
 
 
 # -- by use
