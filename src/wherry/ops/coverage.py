@@ -210,7 +210,7 @@ def entry(operator: str, backend: Backend) -> Entry:
     reached = reach.lacking(operator, backend)
     forward, backward = _by_gravity(reached.forward), _by_gravity(reached.backward)
     if standing is Standing.COMPOSITE and forward and reached.always:
-        standing = forward[0].standing
+        standing = forward[-1].standing  # the mildest: other calls of it may do worse
     lacks = standing in LACKING or forward or backward
     known = instead.of(operator) if lacks else ()
     return Entry(operator, backend.name, standing, overloads, forward, backward, reached.always, known)
