@@ -25,6 +25,7 @@ from rich.text import Text
 from wherry.cli._console import THEME, Command, Status, complain, out
 from wherry.cli._program import PROGRAM, ProgramCommand
 from wherry.errors import TorchMissing
+from wherry.explain import message
 from wherry.run.matrix import Matrix, Outcome, Verdict, choose, run_matrix
 from wherry.run.program import find
 from wherry.run.result import fell_back
@@ -245,7 +246,9 @@ def _remark(verdict: Verdict) -> Text:
     if error is None:
         said = verdict.last_lines(1)
         return Text(said[0] if said else f"exit status {verdict.result.status}")
-    text = Text(error.headline)
+    read = message.read(error.type, error.message)
+    lacked = {Outcome.NO_KERNEL: read and read.op and f"no {read.op}", Outcome.NO_DTYPE: read and f"no {read.dtype}"}
+    text = Text(lacked.get(verdict.outcome) or error.headline)
     if error.where:
         text = Text.assemble((error.where, "heading"), " ", text)
     return text
