@@ -189,6 +189,17 @@ def _minor(release: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
+class Limit(NamedTuple):
+    """What a kernel refuses that the CPU's takes.
+
+    `refuses` is a function of the arguments by name that answers with an exception (type name, text), or None where there is
+    nothing to refuse; `span` the releases for which it does.
+    """
+
+    refuses: Callable[[Mapping[str, Any]], tuple[str, str] | None]
+    span: Span = Span()
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """Which operators a backend has kernels for, beside what torch's own tables show, and what it says where it has none.
@@ -219,8 +230,7 @@ class Kernels:
         one_device: what refuses operands at two places before the way through the CPU, by the releases that do; none where
             they all go. A format string of `first` and `second`, which are devices, and of `operator`, with its namespace
             and without its overload. Two devices that it would call the same ("{first.type}") are one place.
-        limits: what kernels refuse that the CPU's take, by operator: a function of the arguments by name that answers
-            with an exception (type name, text), or None where there is nothing to refuse.
+        limits: what kernels refuse that the CPU's take, by operator.
         source: where the tables are from, and of which date.
     """
 
@@ -235,9 +245,7 @@ class Kernels:
     variable: str | None = None
     warning: str | None = None
     one_device: Mapping[str, Span] = field(default_factory=dict[str, Span])
-    limits: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str] | None]] = field(
-        default_factory=dict[str, Callable[[Mapping[str, Any]], tuple[str, str] | None]]
-    )
+    limits: Mapping[str, Limit] = field(default_factory=dict[str, "Limit"])
     source: str = ""
 
 

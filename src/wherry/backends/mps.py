@@ -18,6 +18,7 @@ from wherry.backends._backend import (
     Backend,
     Capabilities,
     Kernels,
+    Limit,
     Maturity,
     Memory,
     Presence,
@@ -188,11 +189,12 @@ class Mps(Backend):
             "This may have performance implications. (Triggered internally at aten/src/ATen/mps/MPSFallback.mm.)"
         ),
         limits={
-            "_adaptive_avg_pool2d": _average_in_whole_steps,
-            "_adaptive_avg_pool2d_backward": _average_in_whole_steps,
-            "adaptive_max_pool2d": _both_larger_or_both_smaller,
-            "adaptive_max_pool2d_backward": _both_larger_or_both_smaller,
-            "convolution": _no_half_in_three_dimensions,
+            "_adaptive_avg_pool2d": Limit(_average_in_whole_steps),
+            "_adaptive_avg_pool2d_backward": Limit(_average_in_whole_steps),
+            # https://github.com/pytorch/pytorch/pull/190065
+            "adaptive_max_pool2d": Limit(_both_larger_or_both_smaller, Span(until="2.13")),
+            "adaptive_max_pool2d_backward": Limit(_both_larger_or_both_smaller, Span(until="2.13")),
+            "convolution": Limit(_no_half_in_three_dimensions),
         },
         source="initializers of libtorch_cpu.dylib, torch 2.6 to 2.14, read in November 2026",
     )

@@ -131,6 +131,9 @@ def _is_helper(operands: tuple[Any, ...], here: Place) -> bool:
     return any(residence(t) is FLOATING for t in wide) or autograd_node() in _ACCUMULATING
 
 
+WIDENING = frozenset({"quantile", "nanquantile"})
+"""Functions that compute their ranks in float64, but on MPS (native/Sorting.cpp, `quantile_compute`, since torch 2.14)."""
+
 _ACCUMULATING = frozenset({"RenormBackward0"})
 
 _WITHOUT_KERNEL = ("aten::_to_copy", "aten::empty", "aten::new_empty", "aten::zeros", "aten::new_zeros")

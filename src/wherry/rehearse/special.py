@@ -111,6 +111,8 @@ def with_device(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dic
             kwargs["device"] = CPU
     if mode.session.narrow:
         dtype = dtypes.asked(args, kwargs)
+        if dtype in place.lacks and running_call().name in dtypes.WIDENING:
+            place = FLOATING
         dtypes.check_new(mode.session, sig.name, dtype, place)
         if sig.name == "aten::_to_copy" and origin is not None and dtype is not None:
             dtypes.check_cast(mode.session, args[0], origin, dtype)
