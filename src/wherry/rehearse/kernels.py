@@ -45,9 +45,10 @@ def refusing(func: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]
 def _limited(func: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]:
     sig = signature(func)
     packet = sig.name.removeprefix("aten::").partition(".")[0]
-    limits = {
+    known = {
         b: b.kernels.limits[packet] for b in backends.all() if b.kernels is not None and packet in b.kernels.limits
     }
+    limits = {backend: limit for backend, limit in known.items() if limit.span.holds(torch.__version__)}
     if not limits:
         return kernel
 
@@ -55,7 +56,7 @@ def _limited(func: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]
         mode = thread.mode
         limit = None if mode is None else limits.get(mode.session.backend)
         if limit is not None and residence(args[0]).index is not None:
-            refused = limit(dict(zip(sig.arguments, args, strict=False)) | kwargs)
+            refused = limit.refuses(dict(zip(sig.arguments, args, strict=False)) | kwargs)
             if refused is not None:
                 raise exception(*refused)
         return kernel(*args, **kwargs)

@@ -113,9 +113,10 @@ def with_device(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dic
         dtype = dtypes.asked(args, kwargs)
         if dtype in place.lacks and running_call().name in dtypes.WIDENING:
             place = FLOATING
-        dtypes.check_new(mode.session, sig.name, dtype, place)
-        if sig.name == "aten::_to_copy" and origin is not None and dtype is not None:
-            dtypes.check_cast(mode.session, args[0], origin, dtype)
+        else:
+            dtypes.check_new(mode.session, sig.name, dtype, place)
+            if sig.name == "aten::_to_copy" and origin is not None and dtype is not None:
+                dtypes.check_cast(mode.session, args[0], origin, dtype)
     if place.index is not None:
         reserve(place, func, args, kwargs)
     out = drawing_at(place, sig, func._op, args, kwargs) if sig.random else func._op(*args, **kwargs)
