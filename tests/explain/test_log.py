@@ -95,11 +95,12 @@ BEGIN = "import copy, torch\nfrom torch import nn\nimport torch.nn.functional as
     [
         pytest.param(
             "import numpy as np\nx = torch.from_numpy(np.ones(3)).to('xpu')\ny = x - 1  # 1",
-            "x", "Make it float32 where it is made, or here: x.float()", id="an array",
+            "x", "Make it float32 where it is made (line 5): torch.from_numpy(np.ones(3)).float(), or here: x.float()",
+            id="an array",
         ),
         pytest.param(
             "x = torch.ones(3, device='xpu')\ny = x.double().sqrt()  # 1",
-            "x", "Stay in float32: leave out .double(), or bring the tensor back first: x.cpu().double()", id="double",
+            "x", "Stay in float32: leave out .double(), or bring it back first: x.cpu().double()", id="double",
         ),
         pytest.param(
             "scaler = torch.amp.GradScaler('xpu')\nopt = torch.optim.SGD([torch.ones(1, device='xpu')])\nscaler.step(opt)  # 1",

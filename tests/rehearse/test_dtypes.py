@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import default_collate
 
 from wherry import backends
 from wherry.rehearse import Rehearsal, rehearse
@@ -78,6 +79,7 @@ REFUSED: dict[str, Callable[[str], Any]] = {
     "tensor": lambda d: torch.tensor([1.0], dtype=F64, device=d),
     "tensor of an array": lambda d: torch.tensor(np.zeros(3), device=d),
     "tensor of a scalar of numpy": lambda d: torch.tensor(np.float64(1.5), device=d),
+    "tensor of scalars of numpy": lambda d: torch.tensor([np.mean([1.0]), np.std([1.0])], device=d),
     "as_tensor of an array": lambda d: torch.as_tensor(np.zeros(3), device=d),
     "asarray of an array": lambda d: torch.asarray(np.zeros(3), device=d),
     "layer": lambda d: nn.Linear(2, 2, dtype=F64, device=d),
@@ -85,6 +87,9 @@ REFUSED: dict[str, Callable[[str], Any]] = {
     "complex128 moved": lambda d: torch.ones(3, dtype=C128).to(d),
     # a tensor is moved, or cast
     "to": lambda d: torch.ones(3, dtype=F64).to(d),
+    "batch of python floats": lambda d: default_collate([0.5, 1.5]).to(d),
+    "batch of arrays": lambda d: default_collate([np.zeros(2), np.zeros(2)]).to(d),
+    "legacy": lambda d: torch.DoubleTensor([0.5]).to(d),
     "to of a view": lambda d: WIDE.expand(2, 3).t().to(d),
     "to of an array": lambda d: torch.from_numpy(np.zeros(3)).to(d),
     "to and dtype": lambda d: torch.ones(3).to(d, F64),
@@ -168,6 +173,22 @@ NARROW: dict[str, Callable[[], Tensor]] = {
     "python float": lambda: ones("mps") * 2.5,
     "python complex": lambda: ones("mps") * 2j,
     "scalar of numpy": lambda: ones("mps") * np.float64(2.5),
+    "scalar of numpy first": lambda: np.sqrt(2.0) * ones("mps"),
+    "divided by a scalar of numpy": lambda: ones("mps") / np.sqrt(64),
+    "scalar of numpy in place": lambda: ones("mps").mul_(np.float64(0.5)),
+    "exponent of numpy": lambda: ones("mps") ** np.float64(2.0),
+    "integers times a scalar of numpy": lambda: int_("mps") * -(np.log(10000.0) / 8),
+    "bound of numpy": lambda: ones("mps").clamp(max=np.float64(0.5)),
+    "slope of numpy": lambda: F.leaky_relu(ones("mps"), np.float64(0.1)),
+    "fill value of numpy": lambda: torch.full((3,), np.float64(0.5), device="mps"),
+    "linspace to a number of numpy": lambda: torch.linspace(0, np.pi, 3, device="mps"),
+    "loss of a python float": lambda: F.mse_loss(ones("mps"), torch.tensor([1.0] * 3, device="mps")),
+    "list of floats moved": lambda: torch.tensor([0.5, 1.5]).to("mps"),
+    "mean of numpy, as a number": lambda: torch.tensor(float(np.mean([1.0, 2.0])), device="mps"),
+    "array of float32 moved": lambda: torch.from_numpy(np.zeros(3, dtype=np.float32)).to("mps"),
+    "stacked arrays of float32": lambda: torch.as_tensor(np.stack([np.zeros(2, np.float32)] * 2), device="mps"),
+    "legacy": lambda: torch.FloatTensor([0.5]).to("mps"),
+    "weighted by a mean of numpy": lambda: F.l1_loss(ones("mps"), ones("mps")) * np.mean([1.0, 2.0]),
     "scalar tensor": lambda: ones("mps") * WIDE,
     "scalar tensor in place": lambda: ones("mps").sum().mul_(WIDE),
     "item assigned": lambda: assigned(ones("mps"), WIDE),

@@ -12,7 +12,9 @@ from typing import Any
 
 from wherry import callsite, tree
 from wherry.explain.frames import Frame
+from wherry.explain.handed import handed_out
 from wherry.explain.idioms import is_factory, moves
+from wherry.explain.message import Complaint
 from wherry.explain.scene import Scene, first
 from wherry.explain.source import Assignment, Site, Source, source_of
 from wherry.explain.suspects import Stray, from_leaves, making_of
@@ -22,7 +24,11 @@ from wherry.explain.written import Origin, Trail, Where, class_sources
 
 def trace(stray: Stray, scene: Scene) -> Origin | None:
     """The origin of a stray, or None where nothing leads to it."""
-    return _recorded(stray, scene) or _written(stray, scene)
+    found = _recorded(stray, scene) or _converted(stray, scene) or _written(stray, scene)
+    if scene.message.complaint is Complaint.DTYPE:
+        # It was made so before it was put into a batch.
+        return handed_out(stray, found, scene) or found
+    return found
 
 
 # -- from a rehearsal's record
@@ -131,6 +137,19 @@ def _of_assignment(found: Assignment, source: Source, function: str | None) -> O
 
 
 # -- from the source
+
+
+def _converted(stray: Stray, scene: Scene) -> Origin | None:
+    """The call that made a whole module float64: `model.double()`."""
+    if scene.message.complaint is not Complaint.DTYPE or stray.found is None:
+        return None
+    for frame in scene.frames:
+        for call in frame.source.calls(frame.function, "double"):
+            assert isinstance(call.func, ast.Attribute)
+            holder = frame.value(call.func.value)
+            if call.lineno < frame.line and tree.is_module(holder) and any(one is holder for one in stray.found.owners):
+                return Trail(scene.frames).here(call, Where.of(frame))
+    return None
 
 
 def _written(stray: Stray, scene: Scene) -> Origin | None:

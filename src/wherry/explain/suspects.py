@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from wherry import tree
 from wherry.explain.frames import Frame, position_of
-from wherry.explain.idioms import moves
+from wherry.explain.idioms import MOVES, moves
 from wherry.explain.message import HELD, Complaint
 from wherry.explain.scene import Operand, Scene, first, inside_library
 from wherry.explain.source import shortened, source_of
@@ -438,17 +438,21 @@ def _of_dtype(scene: Scene) -> Stray | None:
     def refused(value: Any) -> bool:
         return tree.is_tensor(value) and facts_of(value).dtype in names
 
-    roots = [(scene.here.source.text(n), v) for n, v in scene.leaves()]
-    node = scene.node
+    parts = list(scene.leaves())
+    node = refusing(scene, refused)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         receiver = node.func.value
         value = scene.here.value(receiver)
+        if value is MISSING and scene.inner:
+            value = scene.inner[-1].names.get("self", MISSING)  # of `Net().to(device)`
         if value is not MISSING:
-            roots.insert(0, (scene.here.source.text(receiver), value))
+            parts.insert(0, (receiver, value))
+    roots = [(scene.here.source.text(part), value) for part, value in parts]
     found = first(roots, refused, scene)
     if found is not None:
-        facts = facts_of(found.value)
-        return Stray(found.text, facts.device, expected, scene.here, found.value, facts, found, node)
+        facts, root = facts_of(found.value), (found.owners or (found.value,))[0]
+        named = next((part for part, value in parts if value is root), node)
+        return Stray(found.text, facts.device, expected, scene.here, found.value, facts, found, named)
     arrays = [(t, v) for t, v in roots if type(v).__module__ == "numpy" and type(v).__name__ == "ndarray"]
     if arrays:
         text, value = arrays[0]
@@ -463,6 +467,10 @@ def _of_dtype(scene: Scene) -> Stray | None:
             if tree.is_tensor(value):
                 facts, text = facts_of(value), scene.here.source.text(part)
                 return Stray(text, facts.device, expected, scene.here, value, facts, Found(value, text, (), ()), part)
+        if node.func.attr == "double":
+            # A module, or something without a name.
+            text = shortened(scene.here.source.text(node.func.value))
+            return Stray(text, expected, expected, scene.here, scene.here.value(node.func.value), node=node.func.value)
     if scene.message.dtype in HELD and (inside := _within(scene, expected)) is not None:
         return inside
     operand = next((o for o in scene.operands if o.facts.dtype in names), None)
@@ -472,7 +480,27 @@ def _of_dtype(scene: Scene) -> Stray | None:
             return computed
     if operand is not None and operand.name is not None:
         return _stray_of(operand, operand.facts.device, expected, scene)
-    return _asked_for(scene)
+    stray = _asked_for(scene, node)
+    if stray is not None:
+        stray.expected = stray.expected or expected
+    return stray
+
+
+def refusing(scene: Scene, refused: Callable[[Any], bool] = lambda value: False) -> ast.AST | None:
+    """The call that a device refuses for its dtype, also where Python recorded no more than its statement (before 3.11).
+
+    Args:
+        scene: What is known of the failure.
+        refused: Whether something has the dtype.
+    """
+    node = scene.node
+    if not isinstance(node, ast.stmt):
+        return node
+    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+    said = [(call, call.func) for call in calls if isinstance(call.func, ast.Attribute)]
+    said = [(call, func) for call, func in said if func.attr in (*MOVES, "type", "double") and func.attr != "cpu"]
+    wide = [call for call, func in said if refused(scene.here.value(func.value))]
+    return wide[0] if wide else said[0][0] if len(said) == 1 else node
 
 
 def _within(scene: Scene, expected: str | None) -> Stray | None:
@@ -492,9 +520,9 @@ def _within(scene: Scene, expected: str | None) -> Stray | None:
     return None
 
 
-def _asked_for(scene: Scene) -> Stray | None:
+def _asked_for(scene: Scene, node: ast.AST | None = None) -> Stray | None:
     """What was to be moved to, or made on, a device that is not here: the receiver of `.cuda()`, or the call itself."""
-    node = scene.node
+    node = node or scene.node
     here = scene.here
     if node is None:
         return None

@@ -93,22 +93,23 @@ class Trail:
             return self.of_name(node.id, at, index)
         if isinstance(node, ast.Attribute):
             found = self._of_attribute(node, at)
-            return found or self._here(node, at)
+            return found or self.here(node, at)
         if isinstance(node, ast.Subscript):
             inside = (
                 node.slice.value if isinstance(node.slice, ast.Constant) and type(node.slice.value) is int else None
             )
-            return self.of(node.value, at, inside) or self._here(node, at)
+            return self.of(node.value, at, inside) or self.here(node, at)
         if isinstance(node, ast.Starred | ast.NamedExpr | ast.Await):
             return self.of(node.value, at, index)
         if isinstance(node, ast.Tuple | ast.List) and node.elts:
             one = node.elts[index] if index is not None and -len(node.elts) <= index < len(node.elts) else node.elts[0]
-            return self.of(one, at) if isinstance(one, ast.Name | ast.Attribute | ast.Call) else self._here(one, at)
+            return self.of(one, at) if isinstance(one, ast.Name | ast.Attribute | ast.Call) else self.here(one, at)
         if isinstance(node, ast.Call) and not moves(node) and not is_factory(node):
             return self._of_call(node, at, index)
-        return self._here(node, at)
+        return self.here(node, at)
 
-    def _here(self, node: ast.AST, at: Where) -> Origin:
+    def here(self, node: ast.AST, at: Where) -> Origin:
+        """An expression as the origin of its own value."""
         return Origin(Site(at.source.file, getattr(node, "lineno", at.line), at.name), node, at.source, at.function)
 
     # -- calls
@@ -152,7 +153,7 @@ class Trail:
                 found = self.of(returns[-1], inside, index)
             if found is not None:
                 return found
-        return self._here(node, at)
+        return self.here(node, at)
 
     def _called(self, node: ast.Call, at: Where) -> list[tuple[Source, Function]]:
         """The program's own function that a call runs."""
@@ -209,9 +210,10 @@ class Trail:
         if name in _arguments(at.function):
             return self._of_argument(name, at, index)
         outer = at.source.function_of(at.function)
-        return self.of_name(name, Where(at.source, outer, 0, self._frame_of(outer)), index)
+        return self.of_name(name, Where(at.source, outer, 0, self.frame_of(outer)), index)
 
-    def _frame_of(self, function: Function | None) -> Frame | None:
+    def frame_of(self, function: Function | None) -> Frame | None:
+        """The live frame of a function, or of the top of the file."""
         return next(
             (
                 f
@@ -309,10 +311,13 @@ class Trail:
         """What the caller passed for an argument; else its default."""
         assert at.function is not None
         caller = None
-        if at.frame is not None and at.frame in self.frames:
-            outer = self.frames[self.frames.index(at.frame) + 1 :]
+        # A comprehension has a frame of its own, inside of that of the function, before Python 3.12.
+        around = self.frames[self.frames.index(at.frame) :] if at.frame is not None and at.frame in self.frames else []
+        frame = next((f for f in around if f.function is at.function), None)
+        if frame is not None:
+            outer = self.frames[self.frames.index(frame) + 1 :]
             caller = outer[0] if outer else None
-            value = at.frame.names.get(name, MISSING)
+            value = frame.names.get(name, MISSING)
             if caller is not None and value is not MISSING:
                 for node, passed in caller.leaves(caller.node, through_moves=True):
                     if passed is value:
@@ -324,7 +329,7 @@ class Trail:
             written = _calls_in(at.source.tree, at.function, at.source)
             if len(written) == 1:
                 inside = at.source.function_of(written[0])
-                calls = [(written[0], Where(at.source, inside, written[0].lineno + 1, self._frame_of(inside)))]
+                calls = [(written[0], Where(at.source, inside, written[0].lineno + 1, self.frame_of(inside)))]
         for call, where in calls:
             passed_node = argument_of(call, at.function, name)
             if passed_node is not None:
@@ -353,7 +358,7 @@ class Trail:
             if step.kind in (tree.Kind.ATTRIBUTE, tree.Kind.PARAMETER, tree.Kind.BUFFER, tree.Kind.MODULE):
                 found = self.of_attribute(owner, str(step.key), late=step.kind is tree.Kind.BUFFER)
                 if found is not None:
-                    return _element_of(found, steps[position + 1].key if position + 1 < len(steps) else None)
+                    return element_of(found, steps[position + 1].key if position + 1 < len(steps) else None)
         try:
             node = ast.parse(root, mode="eval").body
         except SyntaxError:
@@ -406,7 +411,7 @@ class Trail:
         if passed is None and position < len(made[0].args):
             passed = made[0].args[position]
         function = source.function_of(made[0])
-        return self.of(passed, Where(source, function, made[0].lineno + 1, self._frame_of(function)))
+        return self.of(passed, Where(source, function, made[0].lineno + 1, self.frame_of(function)))
 
     def _set_in(self, source: Source, cls: ast.ClassDef, name: str, *, late: bool) -> Origin | None:
         every = source.of_attribute(cls, name)
@@ -446,7 +451,7 @@ def _constructs(call: ast.Call, name: str) -> bool:
     return isinstance(call.func, ast.Name) and call.func.id == name
 
 
-def _element_of(found: Origin, key: object) -> Origin:
+def element_of(found: Origin, key: object) -> Origin:
     """The element of a literal container that a key means, where the origin is a container."""
     node = found.node
     element: ast.expr | None = None

@@ -24,6 +24,7 @@ from typing import Any
 
 from wherry.explain.belief import functions, layers, objects
 from wherry.explain.belief.program import Run
+from wherry.explain.belief.pytorch import REFUSED
 from wherry.explain.belief.signals import Arrived, Jump, Raised, Return, Spent
 from wherry.explain.belief.signals import Stop as Stop
 from wherry.explain.belief.values import MISSING, Activation, Given
@@ -67,6 +68,11 @@ def replay(
     Returns:
         How it ended, or None where that line was not reached.
     """
+    if read.dtype in REFUSED:
+        # Of all that moves in that line, what has the dtype: if that can be told.
+        found, _ = _read(Run(read, goal, find, deadline, strict=strict, waits=True))
+        if found is not None and found.node is not None:
+            return found
     first, undecided = _read(Run(read, goal, find, deadline, strict=strict))
     if first is None or (first.node is None and first.expects):
         # It did not come there, or nothing was wrong: some condition went the other way.

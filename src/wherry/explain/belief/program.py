@@ -37,6 +37,7 @@ class Run:
         short, grown: How many loops around run fewer times here than they did, and the lists that grew in one.
         undecided, flipped: Conditions that are not known, and those that go the other way than usual in this reading.
         strict: Let through what goes wrong in a statement: for tests.
+        waits: Go on until something meets at the line that failed, also where the error is of a mere request.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Run:
         *,
         flipped: frozenset[ast.AST] = frozenset(),
         strict: bool = False,
+        waits: bool = False,
     ) -> None:
         self.read = read
         self.goal = goal
@@ -71,6 +73,7 @@ class Run:
         self.undecided: dict[ast.AST, Source] = {}
         self.flipped = flipped
         self.strict = strict
+        self.waits = waits
         self._codes: dict[tuple[int, int], Code] = {}
         self._steps = 0
 
@@ -113,8 +116,13 @@ class Run:
 
     @property
     def expects(self) -> bool:
-        """Whether the failure is a meeting of operands, and not a mere request."""
-        return self.read.complaint in (Complaint.MISMATCH, Complaint.NUMPY, Complaint.HOST_ONLY, Complaint.GRADIENT)
+        """Whether the failure is a meeting of operands, or one of a dtype that comes by, and not a mere request."""
+        return self.waits or self.read.complaint in (
+            Complaint.MISMATCH,
+            Complaint.NUMPY,
+            Complaint.HOST_ONLY,
+            Complaint.GRADIENT,
+        )
 
     def arrive(self) -> None:
         """Keep how things are at the line that failed, unless the right way there was seen before."""

@@ -350,7 +350,15 @@ def array(run: Run, node: ast.AST, operands: list[Any]) -> Any:
     made = Described("array", "ndarray", "cpu", dtype="float64", made=run.made(node), storage=object())
     if isinstance(node, ast.Call) and "float32" in ast.unparse(node):
         made.dtype = "float32"
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _COUNTING:
+        made.dtype = "int64"
+    elif isinstance(node, ast.Subscript):
+        made.dtype = operands[0].dtype
     return made
+
+
+_COUNTING = ("integers", "randint", "permutation", "argmax", "argmin", "argsort", "bincount", "searchsorted")
+"""What NumPy answers in integers."""
 
 
 def refused(run: Run, value: Any, node: ast.AST) -> None:
@@ -452,6 +460,10 @@ def call_method(run: Run, obj: Described, name: str, given: Given) -> Any:
     return made
 
 
+REFUSED: dict[str | None, str] = {"float64": "float64", "ComplexDouble": "complex128"}
+"""The dtypes that a device does not take, by the names that messages have for them (`Message.dtype`)."""
+
+
 def moved(run: Run, obj: Described, name: str, given: Given) -> Any:
     args, kwargs, node = given
     asked = kwargs.get("device", args[0] if args else None)
@@ -467,6 +479,8 @@ def moved(run: Run, obj: Described, name: str, given: Given) -> Any:
         where = run.device_of(asked) if asked is not None else f"{name}:{run.current}"
     if where == obj.device and not kwargs.get("copy"):
         return obj
+    if where != "cpu" and obj.dtype is not None and obj.dtype == REFUSED.get(run.read.dtype):
+        run.conflict(node, [("self", obj)])
     found = run.tensor(where, node, dim=obj.dim, dtype=obj.dtype)
     found.has_history = obj.has_history or obj.is_parameter
     found.meaning = obj.meaning
