@@ -16,12 +16,13 @@ from typing import Any
 
 from wherry import tree
 from wherry.explain.frames import Frame, position_of
-from wherry.explain.idioms import moves
+from wherry.explain.idioms import has_device, moves
 from wherry.explain.message import HELD, Complaint
 from wherry.explain.scene import Operand, Scene, first, inside_library
 from wherry.explain.source import shortened, source_of
 from wherry.explain.tensors import Facts, facts_of, is_generator, is_operand
-from wherry.tree import MISSING, Found, Kind
+from wherry.ops import reach
+from wherry.tree import MISSING, Found
 
 
 @dataclass(slots=True)
@@ -53,12 +54,12 @@ class Stray:
     via: str | None = None
 
 
-_HOSTS_OWN = ("batch_sizes", "sorted_indices", "unsorted_indices")
+HOSTS_OWN = ("batch_sizes", "sorted_indices", "unsorted_indices")
 """Parts of a packed sequence; the first is on the CPU wherever the rest is."""
 
 
 def _is_hosts_own(operand: Operand) -> bool:
-    return operand.found is not None and bool(operand.found.steps) and operand.found.steps[-1].key in _HOSTS_OWN
+    return operand.found is not None and bool(operand.found.steps) and operand.found.steps[-1].key in HOSTS_OWN
 
 
 def suspect(scene: Scene) -> Stray | None:
@@ -70,13 +71,13 @@ def suspect(scene: Scene) -> Stray | None:
         return _generator(scene)
     if complaint is Complaint.DTYPE:
         return _of_dtype(scene)
-    if complaint is Complaint.KERNEL:
-        return None  # nothing strayed
+    if complaint in (Complaint.KERNEL, Complaint.SIZES):
+        return _without_kernel(scene)
     if complaint in (Complaint.ABSENT, Complaint.ORDINAL, Complaint.CHECKPOINT):
         return _asked_for(scene)
     found, expected = sides(scene)
     strays = [o for o in scene.operands if o.facts.device is not None and o.facts.device == found]
-    strays = [o for o in strays if o.argument not in _HOSTS_OWN and not _is_hosts_own(o)] or strays
+    strays = [o for o in strays if o.argument not in HOSTS_OWN and not _is_hosts_own(o)] or strays
     if scene.message.argument == "hidden":
         strays = [o for o in strays if o.argument in ("hx", "cx", "h_0", "hidden", "state")] or strays
     solid = [o for o in strays if o.facts.dim > 0] or strays
@@ -475,6 +476,53 @@ def _of_dtype(scene: Scene) -> Stray | None:
     return _asked_for(scene)
 
 
+def _without_kernel(scene: Scene) -> Stray | None:
+    """What is on the device that cannot compute it: an operand, what it was computed from, or the call that makes it."""
+    away = [operand for operand in scene.operands if operand.facts.device not in (None, "cpu")]
+    gradient = _whose_gradient(scene)
+    if gradient is not None:
+        call, frame = gradient
+        device = away[0].facts.device if away else scene.message.others
+        return Stray(shortened(frame.source.text(call)), device, None, frame, node=call)
+    named = [operand for operand in away if operand.name is not None and operand.direct]
+    if named:
+        return _stray_of(named[0], named[0].facts.device, None, scene)
+    device = away[0].facts.device if away else scene.message.others
+    computed = _computed(scene, away[0], device, None) if away else None
+    if computed is None and scene.node is not None and device is not None:
+        of_type = [facts_of(v).device for _, v in scene.leaves() if is_operand(v)]
+        exact = next((each for each in of_type if each is not None and each.startswith(device)), device)
+        computed = from_leaves(scene.node, scene.here, exact, None, scene)
+    if computed is not None:
+        return computed
+    named = [operand for operand in away if operand.name is not None]
+    if named:
+        return _stray_of(named[0], named[0].facts.device, None, scene)
+    call = next(
+        (part for part in ast.walk(scene.node or ast.Pass()) if isinstance(part, ast.Call) and has_device(part)), None
+    )
+    return None if call is None else Stray(shortened(scene.here.source.text(call)), device, None, scene.here, node=call)
+
+
+def runs_backward(node: ast.AST | None) -> bool:
+    """Whether an expression runs a backward pass; a step may call a closure that does."""
+    called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    return called in ("backward", "grad", "step")
+
+
+def _whose_gradient(scene: Scene) -> tuple[ast.Call, Frame] | None:
+    """The call in the program of which the backward pass needs the operator, where a backward pass failed."""
+    operator = scene.message.op or scene.op
+    if operator is None or not runs_backward(scene.node):
+        return None
+    # As a program calls them: `solve` is linalg_solve, and there may be one without the first half.
+    names = {name.rpartition("linalg_")[2] for name in reach.needed_by(operator, backward=True)}
+    for frame in scene.frames:
+        for call in frame.source.calls(None, *names):
+            return call, frame
+    return None
+
+
 def _within(scene: Scene, expected: str | None) -> Stray | None:
     """What becomes float64 inside of the failing expression: by `.double()`, or in a scaler of gradients."""
     here = scene.here
@@ -527,30 +575,3 @@ def _around(scene: Scene) -> str | None:
                 if device not in (None, "cpu", "meta"):
                     return device
     return None
-
-
-def siblings_of(stray: Stray, path: Found | None, scene: Scene, most: int = 200) -> list[str]:
-    """What hangs beside the stray on a path to it, and is where the stray is: it would fail next."""
-    if path is None or not path.owners or stray.facts is None:
-        return []
-    root = (path.root, path.owners[0])
-    names: list[str] = []
-    for found in tree.search([root], most=4_000, deadline=scene.deadline):
-        if len(names) >= most:
-            break
-        if (
-            not tree.is_tensor(found.value)
-            or found.value is stray.value
-            or any(s.kind is Kind.GRAD for s in found.steps)
-        ):
-            continue
-        facts = facts_of(found.value)
-        if found.steps and found.steps[-1].key in _HOSTS_OWN:
-            continue
-        if (
-            facts.device == stray.device
-            and (facts.dim > 0 or stray.facts.dim == 0)
-            and facts.storage != stray.facts.storage
-        ):
-            names.append(found.text)
-    return names
