@@ -17,7 +17,7 @@ CUDA_BIN := $(CUDA_VENV)/bin
 CUDA_STAMP := $(CUDA_VENV)/.installed
 # Where this build and this release could differ from those of .venv: what torch does, and what stands in for it. Of its
 # databases, the optimizers and the operators of three families in one dtype, so that it stays a matter of minutes.
-CUDA_TESTS ?= tests/rehearse tests/torch_contract tests/backends \
+CUDA_TESTS ?= tests/rehearse tests/torch_contract tests/backends tests/ops/test_catalog.py tests/test_native_functions.py \
 	-k 'not test_module_db and (not test_op_db or (entry_agrees and float32 and (nn_functional or linalg or fft)))'
 
 .PHONY: demo test test-cuda-wheel lint bench clean

@@ -35,7 +35,16 @@ Others there (UNDEFINED_XFAILLIST, SKIPLIST) are about values that differ.
 
 FLOAT64_ALONE = frozenset({"double", "cdouble", "to", "float_power", "log_softmaxwith_dtype"})
 
-DISAGREEMENTS: dict[str, str] = {}
+_NO_KERNEL = (
+    "no release before 2.14 registers `linalg_lu_solve.out` for MPS, and the list names no reason why it would run"
+)
+DISAGREEMENTS: dict[str, str] = {
+    "linalg.lu_solve": _NO_KERNEL,
+    "lu_solve": _NO_KERNEL,
+    "masked.median": "it is made of `nanmedian`, which has a kernel; what fails in it there, no table shows",
+    "svd_lowrank": "it runs, and its signs differ from the CPU's: it draws random numbers, as `pca_lowrank`, which is listed "
+    "for that",
+}
 """Entry -> why PyTorch's list and the rehearsal do not say the same of it."""
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TorchMissing,
         UnknownDevice,
         UnknownDtype,
+        UnknownOperator,
         UnknownProfile,
         WherryError,
     )
@@ -68,6 +69,7 @@ __all__ = [
     "TorchMissing",
     "UnknownDevice",
     "UnknownDtype",
+    "UnknownOperator",
     "UnknownProfile",
     "WherryError",
     "compile",

@@ -8,6 +8,7 @@
     +-- BadVariable        (ValueError)         a variable of torch's own that it cannot read
     +-- UnknownDtype       (ValueError)         a text that names no dtype
     +-- UnknownProfile     (ValueError)         a model of device that a backend's file does not describe
+    +-- UnknownOperator    (ValueError)         a text that names no operator of the installed torch
     +-- DeviceAbsent       (RuntimeError)       the device is known, but not usable in this process
     +-- NoSuitableDevice   (RuntimeError)       devices are here, none of them meets what was asked for
     +-- CannotRehearse     (RuntimeError)       this backend or torch cannot be rehearsed
@@ -186,6 +187,25 @@ class UnknownDtype(WherryError, ValueError):
     def __str__(self) -> str:
         guess = f' Did you mean "{self.nearest}"?' if self.nearest else ""
         return f'"{self.given}" is no dtype of torch.{guess}'
+
+
+class UnknownOperator(WherryError, ValueError):
+    """A name that no operator of the installed torch has, or a pattern that none matches.
+
+    Attributes:
+        given: The name, as it was written.
+        near: Operators that are called nearly so.
+    """
+
+    def __init__(self, given: str, near: Iterable[str]) -> None:
+        self.given = given
+        self.near = tuple(near)
+
+    def __str__(self) -> str:
+        if any(wild in self.given for wild in "*?["):
+            return f'no operator matches "{self.given}". Operators are written as in torch, "linalg.svd" or "linalg_*".'
+        meant = f" Did you mean {', '.join(self.near)}?" if self.near else ""
+        return f'no operator is called "{self.given}".{meant} Wildcards find more: "*{self.given.rpartition(".")[2]}*".'
 
 
 class DeviceAbsent(WherryError, RuntimeError):

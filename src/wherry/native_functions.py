@@ -119,7 +119,12 @@ def names() -> Iterator[str]:
 @lru_cache(maxsize=1)
 def generated() -> dict[str, str]:
     """The overloads that torchgen makes and that have no entry -> the one they call (torchgen/native_function_generation.py)."""
-    return {name: base for base, entry in _entries().items() if "autogen" in entry for name in _autogen(base)}
+    found: dict[str, str] = {}
+    for base, entry in _entries().items():
+        if "autogen" in entry:
+            for name in _autogen(base):
+                found.setdefault(name, base)  # the functional one comes before the in-place one
+    return found
 
 
 def _autogen(base: str) -> tuple[str, ...]:

@@ -186,3 +186,49 @@ def _until(condition) -> None:
 
 def _signal(pid: int, number: int) -> None:
     os.kill(pid, number)
+
+
+@pytest.mark.slow
+def test_operator_or_dtype_that_a_device_lacks_is_a_verdict_of_its_own(folder, script, monkeypatch):
+    monkeypatch.delenv("PYTORCH_ENABLE_MPS_FALLBACK", raising=False)
+    script("""
+        import sys, torch
+        kind, device = sys.argv[1:]
+        x = torch.ones(2, 2, device=device)
+        if kind == "kernel":
+            x.put_(torch.tensor([0], device=device), torch.ones(1, device=device))
+        elif kind == "dtype":
+            x.double()
+    """)
+
+    kernel = folder.wherry("matrix", "--on", "mps,cuda", "program.py", "kernel", "{device}")
+    dtype = folder.wherry("matrix", "--on", "mps,cuda", "program.py", "dtype", "{device}")
+
+    assert (kernel.status, dtype.status) == (1, 1)
+    assert re.search(r"^mps +no kernel +.*program.py:6 no aten::put_$", kernel.stdout, re.MULTILINE)
+    assert re.search(r"^mps +no dtype +.*program.py:8 no float64$", dtype.stdout, re.MULTILINE)
+    assert re.search(r"^cuda +ok +", kernel.stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_program_whose_operators_fall_back_ran_and_says_so(folder, script, monkeypatch):
+    monkeypatch.setenv("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+    script("""
+        import sys, torch
+        device = sys.argv[1]
+        w = torch.ones(64, requires_grad=True, device=device)
+        optimizer = torch.optim.SGD([w])
+        for _ in range(4):
+            w.take(torch.arange(64, device=device)).sum().backward()
+            optimizer.step()
+    """)
+
+    done = folder.wherry("matrix", "--on", "mps,cuda", "program.py", "{device}")
+
+    assert done.status == 0
+    row = next(line for line in done.stdout.splitlines() if line.startswith("mps"))
+    assert row.split()[:3] == ["mps", "falls", "back"]
+    assert "runs, " in row
+    assert "per step" in " ".join(done.stdout.split())
+    assert re.search(r"^cuda +ok +", done.stdout, re.MULTILINE)
+    assert done.stderr.split()[1:4] == ["mps", "falls", "back"]

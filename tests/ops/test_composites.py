@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import wherry
+from wherry.ops.catalog import MADE_OF
 from wherry.ops.catalog import _packet as own
-from wherry.rehearse.fallback import MADE_OF
 
 
 @pytest.mark.slow
@@ -35,5 +35,5 @@ def test_a_rehearsal_takes_apart_what_is_made_of_others() -> None:
         torch.cholesky_solve(factor, factor)
         torch.cholesky_solve(factor, factor, out=out)
 
-        assert {each.operator for each in rehearsal.fallbacks.fallbacks()} == {"aten::_cholesky_solve_helper"}
+        assert {each.operator for each in rehearsal.fallbacks.uses()} == {"aten::_cholesky_solve_helper"}
         assert str(out.device) == "xpu:0"

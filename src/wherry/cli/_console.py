@@ -21,6 +21,7 @@ THEME = Theme(
         "broken": "bold red",
         "good": "green",
         "bad": "red",
+        "warning": "yellow",
         "quiet": "dim",
         "heading": "bold",
         "device": "bold cyan",

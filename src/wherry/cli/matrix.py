@@ -25,11 +25,13 @@ from rich.text import Text
 from wherry.cli._console import THEME, Command, Status, complain, out
 from wherry.cli._program import PROGRAM, ProgramCommand
 from wherry.errors import TorchMissing
+from wherry.explain import message
 from wherry.run.matrix import Matrix, Outcome, Verdict, choose, run_matrix
 from wherry.run.program import find
+from wherry.run.result import fell_back
 from wherry.units import format_bytes, format_duration
 
-_STYLES = {Outcome.OK: "good", Outcome.FAILED: "bad", Outcome.TIMED_OUT: "bad"}
+_STYLES = {Outcome.OK: "good", Outcome.FALLS_BACK: "warning"}
 _SHOWN_LINES = 12
 
 
@@ -156,7 +158,9 @@ def _progress(names: tuple[str, ...]) -> Iterator[_Progress]:
 
 def _brief(verdict: Verdict) -> Text:
     return Text.assemble(
-        (verdict.outcome.value, _STYLES[verdict.outcome]), ("  ", ""), (format_duration(verdict.seconds), "quiet")
+        (verdict.outcome.value, _STYLES.get(verdict.outcome, "bad")),
+        ("  ", ""),
+        (format_duration(verdict.seconds), "quiet"),
     )
 
 
@@ -166,7 +170,7 @@ def _show(outcome: Matrix, folder: Path, *, verbose: bool) -> None:
     for verdict in outcome.verdicts:
         if verbose:
             _show_output(console, verdict, None)
-        elif verdict.outcome is not Outcome.OK:
+        elif not verdict.outcome.ran:
             same = shown.setdefault(_place(verdict), verdict.backend)
             if same == verdict.backend:
                 _show_output(console, verdict, _SHOWN_LINES)
@@ -215,31 +219,36 @@ def _table(outcome: Matrix) -> Table:
         table.add_column(header, no_wrap=True)
     for header in ("ops", "to device", "back", "time"):
         table.add_column(header, justify="right", no_wrap=True)
-    failed = not outcome.ok
-    if failed:
-        table.add_column("error", overflow="fold")
-    for verdict in outcome.verdicts:
+    remarks = [_remark(verdict) for verdict in outcome.verdicts]
+    if any(remarks):
+        table.add_column("remark" if outcome.ok else "error", overflow="fold")
+    for verdict, remark in zip(outcome.verdicts, remarks, strict=True):
         counts = verdict.result.counts
         cells = [
             Text(verdict.backend, style="device"),
-            Text(verdict.outcome.value, style=_STYLES[verdict.outcome]),
+            Text(verdict.outcome.value, style=_STYLES.get(verdict.outcome, "bad")),
             "" if counts is None else f"{counts.ops:,}",
             "" if counts is None else format_bytes(counts.h2d_nbytes),
             "" if counts is None else format_bytes(counts.d2h_nbytes),
             format_duration(verdict.seconds),
         ]
-        table.add_row(*cells, *([_error(verdict)] if failed else []))
+        table.add_row(*cells, *([remark] if any(remarks) else []))
     return table
 
 
-def _error(verdict: Verdict) -> Text:
-    error = verdict.result.error
-    if verdict.outcome is Outcome.OK:
+def _remark(verdict: Verdict) -> Text:
+    """What went wrong, or through the CPU."""
+    error, counts = verdict.result.error, verdict.result.counts
+    if verdict.outcome is Outcome.FALLS_BACK and counts is not None:
+        return Text(f"runs, {fell_back(counts)}")
+    if verdict.outcome.ran:
         return Text()
     if error is None:
         said = verdict.last_lines(1)
         return Text(said[0] if said else f"exit status {verdict.result.status}")
-    text = Text(error.headline)
+    read = message.read(error.type, error.message)
+    lacked = {Outcome.NO_KERNEL: read and read.op and f"no {read.op}", Outcome.NO_DTYPE: read and f"no {read.dtype}"}
+    text = Text(lacked.get(verdict.outcome) or error.headline)
     if error.where:
         text = Text.assemble((error.where, "heading"), " ", text)
     return text

@@ -49,6 +49,8 @@ def run(
         Path | None, typer.Option(metavar="FILE", help="Write how it ended as JSON, however it ended.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No closing line, no explanations.")] = False,
+    # What `wherry ops --used-by` asks for: --result then has a list of the operators that were used.
+    surveys: Annotated[bool, typer.Option("--surveys", hidden=True)] = False,
 ) -> None:
     """Run an unmodified program on a device, here or not.
 
@@ -73,7 +75,7 @@ def run(
     want = Want.VIRTUAL if virtual else Want.REAL if real else Want.EITHER
     stand_apart()
     found = find(program or [])
-    where = plans.make(on, want=want, count=count, memory=memory, profile=profile)
+    where = plans.make(on, want=want, count=count, memory=memory, profile=profile, surveys=surveys)
     os.environ.pop(QUIET, None)
     if quiet:
         os.environ[QUIET] = "1"

@@ -100,6 +100,47 @@ LAYOUTS = {"strided": "", "sparse_coo": "Sparse", "sparse_csr": "SparseCsr", "qu
 _NOT_OF_A_SIBLING = frozenset({"narrow_copy"})
 
 
+MADE_OF = {
+    "aten::cholesky_solve": ("_cholesky_solve_helper",),
+    "aten::cholesky_solve.out": ("_cholesky_solve_helper",),
+    "aten::linalg_pinv.atol_rtol_tensor": ("_linalg_eigh", "linalg_svd"),
+}
+"""Explicitly composite operators that call others which some device lacks, beside other overloads of the same operator.
+
+Whatever else is composite is taken apart above a dispatch mode, or calls what every device has (tests/ops/test_composites.py).
+"""
+
+VALUES_ONLY = frozenset(
+    {
+        "nuclear_norm",
+        "linalg_svdvals",
+        "linalg_eigvalsh",
+        "linalg_norm",
+        "linalg_matrix_norm",
+        "linalg_cond",
+        "linalg_matrix_rank",
+    }
+)
+"""Functions that need singular values or eigenvalues without their vectors, by the `__name__` of the C function."""
+
+
+def whole(operator: str, caller: str | None) -> str | None:
+    """The implicitly composite operator that a call is a part of, where a device may catch that before it is taken apart.
+
+    `linalg_svd` falls back as a whole on MPS up to 2.13, whoever calls it, while `linalg_svdvals` calls `_linalg_svd` itself.
+
+    Args:
+        operator: What is called, with its namespace.
+        caller: The `__name__` of the C function that the program called.
+    """
+    return PARTS[operator] if operator in PARTS and caller not in VALUES_ONLY else None
+
+
+PARTS = {"aten::_linalg_svd": "aten::linalg_svd"}
+"""Operators that are the whole of an implicitly composite one -> that one."""
+
+
+@cache
 def release() -> str:
     """The release of the torch that is installed, whose operators these are. Does not import it.
 

@@ -25,7 +25,6 @@ from wherry import backends, callsite
 from wherry.backends import Backend
 from wherry.dispatch import OpOverload, runner, signature
 from wherry.errors import BadVariable
-from wherry.events import Fallback
 from wherry.ops import catalog
 from wherry.ops.catalog import Standing, Support
 from wherry.rehearse import dtypes
@@ -66,27 +65,6 @@ def is_asked_for(backend: Backend, environ: Mapping[str, str] = _environment) ->
     return int(number.group()) != 0
 
 
-class Tally:
-    """The fallbacks of one rehearsal, by the line of the program and the operator."""
-
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, str | None, int | None], list[int]] = {}
-        self.warned = False
-
-    def add(self, operator: str, nbytes: int) -> None:
-        """Count one, at the line of the user's program that is running."""
-        frame = callsite.user_frame(sys._getframe(1))
-        site = (operator, None, None) if frame is None else (operator, frame.f_code.co_filename, frame.f_lineno)
-        count = self._counts.setdefault(site, [0, 0])
-        count[0] += 1
-        count[1] += nbytes
-
-    def fallbacks(self) -> tuple[Fallback, ...]:
-        """All so far, the most bytes first."""
-        found = [Fallback(*site, count, nbytes) for site, (count, nbytes) in list(self._counts.items())]
-        return tuple(sorted(found, key=lambda each: (-each.nbytes, -each.count, each.operator)))
-
-
 class Call(NamedTuple):
     """A call of an operator on a device that has no kernel for it."""
 
@@ -108,7 +86,9 @@ def of(func: OpOverload, otherwise: _Special | None) -> _Special | None:
     name = signature(func).name
     able = [backend for backend in backends.all() if backend.virtual is not None]
     lacking = {b: found for b in able if (found := catalog.support(name, b)).standing in _LACKING}
-    apart = {b for b in able if any(catalog.support(part, b).standing in _LACKING for part in MADE_OF.get(name, ()))}
+    apart = {
+        b for b in able if any(catalog.support(part, b).standing in _LACKING for part in catalog.MADE_OF.get(name, ()))
+    }
     if not lacking and not apart:
         return otherwise
 
@@ -125,17 +105,6 @@ def of(func: OpOverload, otherwise: _Special | None) -> _Special | None:
         return otherwise(mode, func, args, kwargs)
 
     return run
-
-
-MADE_OF = {
-    "aten::cholesky_solve": ("_cholesky_solve_helper",),
-    "aten::cholesky_solve.out": ("_cholesky_solve_helper",),
-    "aten::linalg_pinv.atol_rtol_tensor": ("_linalg_eigh", "linalg_svd"),
-}
-"""Explicitly composite operators that call others which some device lacks, beside other overloads of the same operator.
-
-Whatever else is composite is taken apart above the mode, or calls what every device has (tests/ops/test_composites.py).
-"""
 
 
 def _place(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Place | None:
@@ -168,7 +137,9 @@ def _go_through(mode: Mode, call: Call, otherwise: _Special | None) -> Any:
     mark_all(out, here)
     mode.ambient = here
     makes_out = named == support.named != support.operator and not any(each.output for each in operands)
-    session.fallbacks.add(named, _crossing(operands, out, makes_out=makes_out))
+    frame = callsite.user_frame(sys._getframe(1))
+    there = [operand for operand in operands if operand.place.index is not None]
+    session.fallbacks.add(named, crossing(there, out, makes_out=makes_out), frame)
     return out
 
 
@@ -182,12 +153,19 @@ def _named(call: Call) -> str:
     sig = signature(func)
     if session.narrow and sig.device is not None:  # its result is made before it is filled
         dtypes.check_new(session, sig.name, dtypes.asked(args, kwargs), here)
-    outer = _caught_above(session.backend, func)
-    if outer is not None:
-        return outer
-    if support.standing is Standing.MISSING and not session.fallback:
+    whole = catalog.whole(sig.name, running_call().name) if sig.name in catalog.PARTS else None
+    if whole is not None:
+        outer = catalog.support(whole, session.backend)
+        if outer.standing is Standing.FALLS_BACK:
+            return outer.named
+    if support.standing is Standing.MISSING and not (session.fallback and _has_a_way(session.backend)):
         raise missing(call)
     return support.named
+
+
+def _has_a_way(backend: Backend) -> bool:
+    """Whether a device can be told to send operators through the CPU; where it cannot, nothing helps."""
+    return backend.kernels is not None and backend.kernels.variable is not None
 
 
 def _on_host(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -197,46 +175,18 @@ def _on_host(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return runner(func)(*args, **kwargs)
 
 
-def _crossing(operands: Iterable[Operand], out: Any, *, makes_out: bool) -> int:
-    """How many bytes cross for one: operands that are on a device, and back what came of them.
+def crossing(operands: Iterable[Operand], out: Any, *, makes_out: bool = False) -> int:
+    """How many bytes cross for a fallback: operands to the host, and back what came of them.
 
     Args:
-        operands: Of the call.
+        operands: Of the call, those on the device.
         out: What it returned.
         makes_out: Whether an `out=` was made for it, which is copied to the host as well.
     """
-    inward = sum(_nbytes(operand.tensor) for operand in operands if operand.place.index is not None)
+    inward = sum(_nbytes(operand.tensor) for operand in operands)
     results = out if isinstance(out, tuple | list) else (out,)
     outward = sum(_nbytes(each) for each in results if isinstance(each, Tensor))
     return inward + outward * (2 if makes_out else 1)
-
-
-def _caught_above(backend: Backend, func: OpOverload) -> str | None:
-    """The composite operator that calls this one and that falls back as a whole, before it is taken apart.
-
-    `linalg_svd` does on MPS up to 2.13, and everything that calls it, while `linalg_svdvals` calls `_linalg_svd` itself.
-    """
-    outer = _PARTS.get(func._schema.name)
-    if outer is None or running_call().name in VALUES_ONLY:
-        return None
-    found = catalog.support(outer, backend)
-    return found.named if found.standing is Standing.FALLS_BACK else None
-
-
-_PARTS = {"aten::_linalg_svd": "aten::linalg_svd"}
-
-VALUES_ONLY = frozenset(
-    {
-        "nuclear_norm",
-        "linalg_svdvals",
-        "linalg_eigvalsh",
-        "linalg_norm",
-        "linalg_matrix_norm",
-        "linalg_cond",
-        "linalg_matrix_rank",
-    }
-)
-"""Functions that need singular values or eigenvalues without their vectors, by the `__name__` of the C function."""
 
 
 def missing(call: Call) -> Exception:
@@ -264,9 +214,9 @@ def _check_one_device(backend: Backend, operands: Iterable[Operand], named: str)
 def _warn(session: Rehearsal, named: str) -> None:
     """Once in a process, whichever operator it is: TORCH_WARN_ONCE stands in the function that all go through."""
     kernels = session.backend.kernels
-    if kernels is None or kernels.warning is None or session.fallbacks.warned:
+    if kernels is None or kernels.warning is None or session.warned:
         return
-    session.fallbacks.warned = True
+    session.warned = True
     warnings.warn(kernels.warning.format(operator=named), UserWarning, stacklevel=callsite.stacklevel())
 
 

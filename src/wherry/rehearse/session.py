@@ -16,18 +16,20 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from wherry import backends, units
 from wherry.backends._backend import Backend, Profile
 from wherry.errors import BadCount, BadSize, CannotRehearse, UnknownDevice, UnknownProfile
-from wherry.events import Fallback
-from wherry.rehearse import accounting, dtypes, fallback, randomness
+from wherry.events import Tally, Use
+from wherry.rehearse import accounting, dtypes, randomness
 from wherry.rehearse.absence import absent, invalid_ordinal
 from wherry.rehearse.fallback import is_asked_for
 from wherry.rehearse.limited import LimitedMode
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.records import HOST, PINNED, UNMARKED
 from wherry.rehearse.surface import current_mode, participation
+from wherry.rehearse.survey import SurveyMode
 from wherry.storage import ATTRIBUTE, Place, place_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,13 +37,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a rehearsal has seen so far, all threads of this process together."""
+    """What a rehearsal has seen so far, all threads of this process together.
+
+    Attributes:
+        ops: How many.
+        h2d_nbytes, d2h_nbytes, d2d_nbytes: Bytes that the program moved to the device, back, and between devices.
+        fallbacks: Operators that went through the CPU, by line. Their bytes are not among those above.
+        steps: How often an optimizer stepped.
+        uses: What was called, by line, if that was asked for.
+    """
 
     ops: int
     h2d_nbytes: int
     d2h_nbytes: int
     d2d_nbytes: int
-    fallbacks: tuple[Fallback, ...] = ()
+    fallbacks: tuple[Use, ...] = ()
+    steps: int = 0
+    uses: tuple[Use, ...] = ()
 
 
 class _Entries(threading.local):
@@ -79,10 +91,14 @@ class Rehearsal(contextlib.ContextDecorator):
         self.profile = Profile("CPU", 0) if backend.virtual is None else backend.virtual.profile(profile)
         self.index = index
         self.fallback = falls_back
-        self.fallbacks = fallback.Tally()
+        self.warned = False  # that an operator goes through the CPU
+        self.fallbacks = Tally()
         self.narrow = bool(backend.wording.no_dtype or backend.wording.no_cast)
         """Whether its devices refuse tensors for their dtype."""
         self.h2d_nbytes = self.d2h_nbytes = self.d2d_nbytes = 0
+        self.uses: Tally | None = None
+        """What the program used, if that is to be noted."""
+        self.steps = 0
         self.asks_who_listens = False
         """Whether a graph may hold a node that must not notice a mode (`impersonate.unobserved.quietly`)."""
         self.places: tuple[Place, ...] = ()
@@ -123,7 +139,7 @@ class Rehearsal(contextlib.ContextDecorator):
         """Let the calling thread take part until the block ends, which may be after the thread that began it has left."""
         from wherry.rehearse import impersonate
 
-        mode = (LimitedMode if self.limited else Mode)(self)
+        mode = (SurveyMode if self.uses is not None else LimitedMode if self.limited else Mode)(self)
         self._modes.append(mode)
         with _records_readable(), impersonate.installed(self.backend):
             try:
@@ -137,10 +153,17 @@ class Rehearsal(contextlib.ContextDecorator):
     def _limits(self) -> Iterator[None]:
         dtypes.equip(self)
         before = accounting.begin(self)
+        watch = register_optimizer_step_post_hook(self._stepped)
         try:
             yield
         finally:
+            watch.remove()
             accounting.end(self, before)
+
+    def _stepped(self, *_: object) -> None:
+        mode = current_mode()
+        if mode is not None and mode.session is self:
+            self.steps += 1
 
     @property
     def limited(self) -> bool:
@@ -149,8 +172,15 @@ class Rehearsal(contextlib.ContextDecorator):
 
     def statistics(self) -> Statistics:
         """Counts so far."""
-        ops = sum(mode.ops for mode in self._modes)
-        return Statistics(ops, self.h2d_nbytes, self.d2h_nbytes, self.d2d_nbytes, self.fallbacks.fallbacks())
+        return Statistics(
+            sum(mode.ops for mode in self._modes),
+            self.h2d_nbytes,
+            self.d2h_nbytes,
+            self.d2d_nbytes,
+            self.fallbacks.uses(),
+            self.steps,
+            () if self.uses is None else self.uses.uses(),
+        )
 
     # -- devices
 

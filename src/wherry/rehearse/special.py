@@ -21,6 +21,7 @@ from wherry.dispatch import (
     signature,
 )
 from wherry.errors import CannotRehearse
+from wherry.ops import catalog
 from wherry.rehearse import dtypes, exceptions, fallback, laws
 from wherry.rehearse.absence import is_foreign, refuse_to_start
 from wherry.rehearse.accounting import reserve
@@ -230,7 +231,8 @@ def implicit(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
         laws.judge(mode.session.backend, func, operands, args, kwargs)  # one kernel there, whose check speaks
     with mode:
         out = run_kernel(func, "CompositeImplicitAutograd", args, kwargs)
-    settle_all(out, next((o.place for o in operands if o.place.index is not None), HOST))
+    if not operands or any(operand.place is not FLOATING for operand in operands):  # else it goes on floating
+        settle_all(out, next((o.place for o in operands if o.place.index is not None), HOST))
     return out
 
 
@@ -241,7 +243,7 @@ def singular_values(mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs:
     (native/BatchLinearAlgebra.cpp, `_may_require_fw_or_bw_grad`), and another LAPACK driver rounds the values otherwise.
     """
     wanted = (torch.is_grad_enabled() and args[0].requires_grad) or is_transforming()
-    if not wanted and running_call().name in fallback.VALUES_ONLY:
+    if not wanted and running_call().name in catalog.VALUES_ONLY:
         name = "compute_uv" if func._schema.name == "aten::_linalg_svd" else "compute_v"
         position = [argument.name for argument in func._schema.arguments].index(name)
         if position < len(args):

@@ -19,11 +19,12 @@ import tempfile
 import threading
 import time
 from collections.abc import MutableMapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from wherry.events import Tally
 from wherry.run import uncaught
 from wherry.run.onpath.sitecustomize import TorchArrival
 from wherry.run.plan import Plan, forget
@@ -55,7 +56,7 @@ class Report:
     def to_json(self) -> dict[str, object]:
         return {
             "virtual": self.virtual,
-            "counts": asdict(self.counts),
+            "counts": self.counts.to_json(),
             "error": None if self.error is None else self.error.to_json(),
             "time": self.time,
         }
@@ -92,7 +93,7 @@ class Session:
         for file in self.folder.glob("*.json"):
             data = json.loads(file.read_text(encoding="utf-8"))
             error = None if data["error"] is None else Failure.from_json(data["error"])
-            found.append(Report(data["virtual"], Counts(**data["counts"]), error, data["time"]))
+            found.append(Report(data["virtual"], Counts.from_json(data["counts"]), error, data["time"]))
         return tuple(sorted(found, key=lambda report: report.time))
 
     def close(self) -> None:
@@ -161,6 +162,8 @@ class Part:
 
         plan = self.plan
         self._rehearsal = rehearse(plan.device, count=plan.count, memory=plan.memory, profile=plan.profile)
+        if plan.surveys:
+            self._rehearsal.uses = Tally()
         self._rehearsal.__enter__()
         # Before the fork: what the statistics are read under may be held by another thread when the process forks.
         if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
@@ -180,7 +183,9 @@ class Part:
         if self._rehearsal is None:
             return Counts()
         seen = self._rehearsal.statistics()
-        return Counts(seen.ops, seen.h2d_nbytes, seen.d2h_nbytes, seen.d2d_nbytes)
+        return Counts(
+            seen.ops, seen.h2d_nbytes, seen.d2h_nbytes, seen.d2d_nbytes, seen.fallbacks, seen.steps, seen.uses
+        )
 
     def _remember(self) -> None:
         self._at_fork = self._so_far()

@@ -22,6 +22,8 @@ from pathlib import Path
 
 from wherry import backends
 from wherry.errors import CannotRehearse
+from wherry.explain import message
+from wherry.explain.message import Complaint
 from wherry.run.program import Program
 from wherry.run.result import Failure, Result
 
@@ -38,8 +40,16 @@ class Outcome(enum.Enum):
     """How a program did on one backend."""
 
     OK = "ok"
+    FALLS_BACK = "falls back"  # it ran, and operators went through the CPU
     FAILED = "failed"
+    NO_KERNEL = "no kernel"  # it failed at an operator that the device has no kernel for
+    NO_DTYPE = "no dtype"  # it failed at a dtype that the device does not have
     TIMED_OUT = "timed out"
+
+    @property
+    def ran(self) -> bool:
+        """Whether the program ended as it should."""
+        return self in (Outcome.OK, Outcome.FALLS_BACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ class Matrix:
 
     @property
     def ok(self) -> bool:
-        return all(verdict.outcome is Outcome.OK for verdict in self.verdicts)
+        return all(verdict.outcome.ran for verdict in self.verdicts)
 
     def to_json(self) -> list[dict[str, object]]:
         """The results, as `wherry run --result` writes them."""
@@ -106,6 +116,7 @@ def run_matrix(
     folder: Path,
     timeout: float | None = None,
     jobs: int = 1,
+    surveys: bool = False,
     started: Callable[[str], None] = lambda name: None,
     ended: Callable[[Verdict], None] = lambda verdict: None,
 ) -> Matrix:
@@ -117,6 +128,7 @@ def run_matrix(
         folder: Where the logs go.
         timeout: Seconds each may take, or None.
         jobs: How many run at a time.
+        surveys: Whether every operator that is used is noted, with its line (`Counts.uses`).
         started: Called when one begins, on another thread.
         ended: Called when one has ended, on another thread.
 
@@ -126,7 +138,7 @@ def run_matrix(
 
     def one(name: str) -> Verdict:
         started(name)
-        verdict = _run_one(program, name, folder, timeout, running)
+        verdict = _run_one(program, name, folder, timeout, running, surveys=surveys)
         ended(verdict)
         return verdict
 
@@ -180,9 +192,12 @@ class _Running:
             _kill_group(process, _KILL)
 
 
-def _run_one(program: Program, name: str, folder: Path, timeout: float | None, running: _Running) -> Verdict:
+def _run_one(
+    program: Program, name: str, folder: Path, timeout: float | None, running: _Running, *, surveys: bool
+) -> Verdict:
     log, result_file = folder / f"{name}.log", folder / f"{name}.json"
     argv = [sys.executable, "-m", "wherry", "run", "--on", name, "--virtual", "--quiet", "--result", str(result_file)]
+    argv += ["--surveys"] if surveys else []
     argv += _fill_in(program.words(), backends.find(name).device_type)
     begin = time.monotonic()
     late = False
@@ -203,8 +218,17 @@ def _run_one(program: Program, name: str, folder: Path, timeout: float | None, r
             where.line if where else None,
         )
         return Verdict(name, Outcome.TIMED_OUT, result.but(status=None, error=error), seconds, log)
-    outcome = Outcome.OK if process.returncode == 0 else Outcome.FAILED
-    return Verdict(name, outcome, result, seconds, log)
+    return Verdict(name, _outcome(result, process.returncode), result, seconds, log)
+
+
+_COMPLAINTS = {Complaint.KERNEL: Outcome.NO_KERNEL, Complaint.DTYPE: Outcome.NO_DTYPE}
+
+
+def _outcome(result: Result, returncode: int) -> Outcome:
+    if returncode == 0:
+        return Outcome.FALLS_BACK if result.counts is not None and result.counts.fallbacks else Outcome.OK
+    complaint = None if result.error is None else message.read(result.error.type, result.error.message)
+    return Outcome.FAILED if complaint is None else _COMPLAINTS.get(complaint.complaint, Outcome.FAILED)
 
 
 def _fill_in(words: Sequence[str], device_type: str) -> list[str]:

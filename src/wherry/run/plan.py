@@ -18,7 +18,7 @@ from wherry.errors import BadCount, CannotRehearse, DeviceAbsent, UnknownDevice,
 from wherry.units import parse_bytes
 
 _ON, _INDEX, _COUNT, _MEMORY, _WANT = "WHERRY_ON", "WHERRY_INDEX", "WHERRY_COUNT", "WHERRY_MEMORY", "WHERRY_WANT"
-_PROFILE = "WHERRY_PROFILE"
+_PROFILE, _SURVEYS = "WHERRY_PROFILE", "WHERRY_SURVEYS"
 
 
 class Want(enum.Enum):
@@ -40,6 +40,7 @@ class Plan:
         memory: Bytes of each virtual device, or None for what the backend usually has.
         want: Real, virtual, or either.
         profile: The model of each virtual device, or None for the usual one.
+        surveys: Whether a rehearsal notes every operator that is used, with its line.
     """
 
     backend: str
@@ -48,6 +49,7 @@ class Plan:
     memory: int | None
     want: Want
     profile: str | None = None
+    surveys: bool = False
 
     @property
     def device(self) -> str:
@@ -71,6 +73,8 @@ class Plan:
         if self.profile is not None:
             environ[_PROFILE] = self.profile
         environ[_WANT] = self.want.value
+        if self.surveys:
+            environ[_SURVEYS] = "1"
 
     @classmethod
     def read_from(cls, environ: Mapping[str, str]) -> Plan:
@@ -89,12 +93,13 @@ class Plan:
             None if memory is None else parse_bytes(memory),
             Want(environ.get(_WANT, "virtual")),
             environ.get(_PROFILE),
+            environ.get(_SURVEYS) == "1",
         )
 
 
 def forget(environ: MutableMapping[str, str]) -> None:
     """Take the plan of an enclosing run out of an environment."""
-    for name in (_ON, _INDEX, _COUNT, _MEMORY, _WANT, _PROFILE):
+    for name in (_ON, _INDEX, _COUNT, _MEMORY, _WANT, _PROFILE, _SURVEYS):
         environ.pop(name, None)
 
 
@@ -105,6 +110,7 @@ def make(
     count: int | None = None,
     memory: str | None = None,
     profile: str | None = None,
+    surveys: bool = False,
     environ: Mapping[str, str] = os.environ,
 ) -> Plan:
     """Decide where to run.
@@ -116,6 +122,7 @@ def make(
         count: How many devices.
         memory: Of each virtual device: "8GiB".
         profile: The model of each virtual device: "rtx4090".
+        surveys: Whether a rehearsal notes every operator that is used.
         environ: The environment.
 
     Raises:
@@ -142,7 +149,7 @@ def make(
         raise UnknownProfile(profile, backend.name, profiles)
     if want is Want.REAL:
         _insist(backend, count, asked)
-    return Plan(backend.name, index, count, nbytes, want, profile)
+    return Plan(backend.name, index, count, nbytes, want, profile, surveys)
 
 
 def parse(device: str) -> tuple[Backend, int]:

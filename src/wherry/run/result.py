@@ -10,18 +10,42 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from wherry import events
+from wherry.events import Use
 from wherry.units import format_bytes, format_duration
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was counted in a rehearsal: ops, and the bytes that crossed devices."""
+    """What was counted in a rehearsal.
+
+    Attributes:
+        ops: How many.
+        h2d_nbytes, d2h_nbytes, d2d_nbytes: Bytes that crossed devices.
+        fallbacks: Operators that went through the CPU, whose bytes are theirs alone.
+        steps: How often an optimizer stepped.
+        uses: What was called, if that was asked for (`Plan.surveys`).
+    """
 
     ops: int = 0
     h2d_nbytes: int = 0
     d2h_nbytes: int = 0
     d2d_nbytes: int = 0
+    fallbacks: tuple[Use, ...] = ()
+    steps: int = 0
+    uses: tuple[Use, ...] = ()
+
+    @property
+    def fallback_nbytes(self) -> int:
+        """Bytes that crossed for operators without a kernel."""
+        return sum(each.nbytes for each in self.fallbacks)
+
+    @property
+    def falling_back(self) -> tuple[str, ...]:
+        """The operators that went through the CPU, each once, the most bytes first."""
+        return tuple(dict.fromkeys(each.operator for each in self.fallbacks))
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -29,6 +53,9 @@ class Counts:
             self.h2d_nbytes + other.h2d_nbytes,
             self.d2h_nbytes + other.d2h_nbytes,
             self.d2d_nbytes + other.d2d_nbytes,
+            events.added(self.fallbacks, other.fallbacks),
+            self.steps + other.steps,
+            events.added(self.uses, other.uses),
         )
 
     def __sub__(self, other: Counts) -> Counts:
@@ -37,6 +64,32 @@ class Counts:
             self.h2d_nbytes - other.h2d_nbytes,
             self.d2h_nbytes - other.d2h_nbytes,
             self.d2d_nbytes - other.d2d_nbytes,
+            events.without(self.fallbacks, other.fallbacks),
+            self.steps - other.steps,
+            events.without(self.uses, other.uses),
+        )
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "ops": self.ops,
+            "h2d_nbytes": self.h2d_nbytes,
+            "d2h_nbytes": self.d2h_nbytes,
+            "d2d_nbytes": self.d2d_nbytes,
+            "fallbacks": [each.to_json() for each in self.fallbacks],
+            "steps": self.steps,
+            "uses": [each.to_json() for each in self.uses],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Counts:
+        return cls(
+            data["ops"],
+            data["h2d_nbytes"],
+            data["d2h_nbytes"],
+            data["d2d_nbytes"],
+            tuple(Use.from_json(each) for each in data["fallbacks"]),
+            data["steps"],
+            tuple(Use.from_json(each) for each in data.get("uses", ())),
         )
 
 
@@ -153,6 +206,9 @@ class Result:
                 "h2d_nbytes": None if counts is None else counts.h2d_nbytes,
                 "d2h_nbytes": None if counts is None else counts.d2h_nbytes,
                 "d2d_nbytes": None if counts is None else counts.d2d_nbytes,
+                "fallbacks": None if counts is None else [each.to_json() for each in counts.fallbacks],
+                "steps": None if counts is None else counts.steps,
+                **({"uses": [each.to_json() for each in counts.uses]} if counts is not None and counts.uses else {}),
                 "processes": self.processes,
                 "seconds": round(self.seconds, 3),
             },
@@ -180,7 +236,7 @@ class Result:
         ledger, error = data["ledger"], data["error"]
         counts = None
         if data["ops"] is not None:
-            counts = Counts(data["ops"], ledger["h2d_nbytes"], ledger["d2h_nbytes"], ledger["d2d_nbytes"])
+            counts = Counts.from_json({"ops": data["ops"], **ledger})
         return cls(
             device=data["device"],
             virtual=data["virtual"],
@@ -203,6 +259,8 @@ class Result:
             parts.append(f"exit status {self.status}")
         if self.counts is not None and torch_came:
             parts += [_ops(self.counts), _moved(self.counts)]
+            if self.counts.fallbacks:
+                parts.append(fell_back(self.counts))
             if self.processes > 1:
                 parts.append(f"{self.processes} processes")
         parts.append(format_duration(self.seconds))
@@ -218,6 +276,14 @@ class Result:
 
 def _ops(counts: Counts) -> str:
     return f"{counts.ops:,} {'op' if counts.ops == 1 else 'ops'}"
+
+
+def fell_back(counts: Counts) -> str:
+    """`3 operators fall back, 1.2 GiB across per step`; of the whole run where no optimizer stepped."""
+    number = len(counts.falling_back)
+    nbytes = counts.fallback_nbytes // max(1, counts.steps)
+    each = " per step" if counts.steps > 1 else ""
+    return f"{number} {'operator falls' if number == 1 else 'operators fall'} back, {format_bytes(nbytes)} across{each}"
 
 
 def _moved(counts: Counts) -> str:

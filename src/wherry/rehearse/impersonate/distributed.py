@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from wherry.rehearse.absence import exception
 from wherry.rehearse.impersonate.patches import Patch
 from wherry.rehearse.surface import thread
 from wherry.rehearse.wording import torch_release
@@ -152,13 +153,12 @@ def refuse(group: Any, op: str, tensors: list[Tensor]) -> None:
     own = _own_types.get(group)
     if own is not None and device_type not in own:
         raise RuntimeError(f"No backend type associated with device type {device_type}")
-    if device_type == "mps" and torch_release() >= (2, 11):
-        raise NotImplementedError(
-            f"The distributed operator 'c10d::{op}' is not currently implemented for the MPS device. If you want this op to be "
-            "considered for addition please comment on https://github.com/pytorch/pytorch/issues/141287 and mention use-case, "
-            "that resulted in missing op as well as commit hash "
-            f"{torch.version.git_version}. Please note, that distributed operators can not fall back to CPU"
-        )
+    kernels = mode.session.backend.kernels
+    if device_type == mode.session.backend.device_type and kernels is not None and torch_release() >= (2, 11):
+        words = kernels.error_by_namespace.get("c10d")
+        if words is not None:
+            kind, text = words
+            raise exception(kind, text.format(operator=f"c10d::{op}", commit=torch.version.git_version))
 
 
 def _device_types(original: Callable[[Any], list[torch.device]]) -> Callable[[Any], list[torch.device]]:

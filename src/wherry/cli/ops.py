@@ -1,0 +1,362 @@
+"""`wherry ops`: which operators a backend has, by name or as a program uses them.
+
+What the words mean (`kernel`, `composite`, ...) is `wherry.ops.catalog.Standing`.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import linecache
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from wherry import backends
+from wherry.backends import Backend
+from wherry.cli._console import THEME, Command, Status, complain, out
+from wherry.errors import TorchMissing
+from wherry.events import Use
+from wherry.ops import catalog, coverage, instead
+from wherry.ops.catalog import Standing, Support
+from wherry.ops.coverage import Coverage, Entry, Lack
+from wherry.ops.instead import Instead
+from wherry.run.matrix import Outcome, Verdict, run_matrix
+from wherry.run.program import find
+from wherry.units import format_bytes, format_duration
+
+_STYLES = {
+    Standing.KERNEL: "good",
+    Standing.COMPOSITE: "good",
+    Standing.FALLS_BACK: "warning",
+    Standing.MISSING: "bad",
+    Standing.FOREIGN: "quiet",
+    Standing.UNKNOWN: "quiet",
+}
+_MEANINGS = {
+    Standing.KERNEL: "has a kernel of its own",
+    Standing.COMPOSITE: "is made of other operators",
+    Standing.FALLS_BACK: "goes through the CPU, always",
+    Standing.MISSING: "raises NotImplementedError",
+    Standing.FOREIGN: "belongs to another backend, whose own code alone calls it",
+}
+_SHOWN_LINES = 3
+_SHOWN_SITES = 3
+
+
+def ops(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[OP]...",
+            show_default=False,
+            help='Operators as torch writes them: linalg.svd, F.ctc_loss, "special_*". With --used-by: what SCRIPT is given.',
+        ),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES", help="Backends, with commas between: mps,xpu. [dim]Default: every accelerator.[/]"
+        ),
+    ] = None,
+    used_by: Annotated[
+        str | None,
+        typer.Option(metavar="SCRIPT", help="Run a program on the CPU, and list what it used that a backend lacks."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.1, help="How long the program may take.", show_default=False),
+    ] = None,
+) -> None:
+    """Say which operators a backend has, for the torch that is installed.
+
+    Without a name: how many there are. Exit status 1 if something that was
+    asked about, or used, raises on a backend.
+
+      wherry ops
+      wherry ops linalg.svd F.ctc_loss --on mps
+      wherry ops --used-by train.py --epochs 1 --on mps
+    """
+    asked = _backends(on)
+    words = names or []
+    if find_spec("torchgen") is None:
+        raise TorchMissing("wherry ops")
+    if used_by is None:
+        odd = next((word for word in words if word.startswith("-")), None)
+        if odd is not None:
+            complain(f"there is no option {odd}. Words for a program come after --used-by SCRIPT.")
+            raise typer.Exit(Status.MISUSE)
+        _tell_summary(asked, as_json=as_json) if not words else _tell_entries(words, asked, as_json=as_json)
+        return
+    _tell_used([used_by, *words], asked, as_json=as_json, timeout=timeout)
+
+
+def _backends(names: str | None) -> list[Backend]:
+    chosen = [backends.find(name.strip().partition(":")[0]) for name in (names or "").split(",") if name.strip()]
+    return list(dict.fromkeys(chosen)) or [backend for backend in backends.all() if backend.priority > 0]
+
+
+def _release() -> str:
+    return catalog.release().partition("+")[0]
+
+
+# -- how many
+
+
+def _tell_summary(asked: Sequence[Backend], *, as_json: bool) -> None:
+    counts = {backend.name: catalog.summary(backend) for backend in asked}
+    if as_json:
+        _print_json(
+            {
+                "torch": catalog.release(),
+                "overloads": len(catalog.overloads()),
+                "backends": {
+                    name: {standing.value: number for standing, number in found.items()}
+                    for name, found in counts.items()
+                },
+            }
+        )
+        return
+    table = _grid()
+    table.add_column("", no_wrap=True)
+    for backend in asked:
+        table.add_column(backend.name, justify="right", no_wrap=True)
+    table.add_column("an operator that ...")
+    for standing, meaning in _MEANINGS.items():
+        cells = [f"{counts[backend.name][standing]:,}" for backend in asked]
+        table.add_row(Text(standing.value, _STYLES[standing]), *cells, Text(meaning, "quiet"))
+    sources = _grid()
+    sources.show_header = False
+    for backend in asked:
+        if backend.kernels is not None and backend.kernels.source:
+            sources.add_row(Text(backend.name, "device"), Text(backend.kernels.source, "quiet"))
+    out().print(
+        Text(f"{len(catalog.overloads()):,} overloads of PyTorch's own operators in torch {_release()}", "heading"),
+        "",
+        table,
+        "",
+        Text("Read from its native_functions.yaml; what that does not show, from:", "quiet")
+        if sources.row_count
+        else "",
+        sources,
+        sep="\n",
+    )
+
+
+# -- by name
+
+
+def _tell_entries(words: Sequence[str], asked: Sequence[Backend], *, as_json: bool) -> None:
+    operators = coverage.look_up(words)
+    found = {name: [coverage.entry(name, backend) for backend in asked] for name in operators}
+    if as_json:
+        _print_json([entry.to_json() for entries in found.values() for entry in entries])
+    else:
+        table = _grid()
+        table.add_column("operator", no_wrap=True)
+        for backend in asked:
+            table.add_column(backend.name, no_wrap=True)
+        for name, entries in found.items():
+            table.add_row(name, *(Text(entry.standing.value, _STYLES[entry.standing]) for entry in entries))
+        console = out()
+        console.print(table)
+        for name, entries in found.items():
+            remarks = _remarks(entries)
+            if remarks:
+                console.print("", Text(name, "heading"), *(Padding(each, (0, 0, 0, 2)) for each in remarks), sep="\n")
+    missing = any(entry.standing is Standing.MISSING for entries in found.values() for entry in entries)
+    raise typer.Exit(Status.FAILED if missing else Status.OK)
+
+
+def _remarks(entries: Iterable[Entry]) -> list[RenderableType]:
+    """What there is to say of an operator beyond its standing on each backend, and what to write in its place."""
+    lines: list[RenderableType] = []
+    known: dict[Instead, None] = {}
+    for entry in entries:
+        lacks = entry.standing in coverage.LACKING
+        wanted = [each for each in entry.instead if (entry.calls_backward if each.backward else lacks or entry.calls)]
+        known.update(dict.fromkeys(wanted))
+        parts = [
+            ("calls " if entry.always else "some calls need ", entry.calls),
+            ("its gradient calls ", entry.calls_backward),
+            ("but ", entry.others),
+        ]
+        for label, supports in parts:
+            if supports:
+                lines.append(Text.assemble((f"{entry.backend}  ", "device"), label, *_supports(supports)))
+        named = next((each for each in entry.overloads if each.named != each.operator), None)
+        if entry.standing in coverage.LACKING and named is not None and not entry.calls:
+            lines.append(Text.assemble((f"{entry.backend}  ", "device"), "its errors name ", named.named))
+    return [*lines, *_insteads(known)]
+
+
+def _supports(supports: Sequence[Support]) -> list[str | tuple[str, str]]:
+    parts: list[str | tuple[str, str]] = []
+    for each in supports:
+        parts += [", " if parts else "", f"{each.named}: ", (each.standing.value, _STYLES[each.standing])]
+    return parts
+
+
+def _insteads(known: Iterable[Instead]) -> list[RenderableType]:
+    table = _grid()
+    table.show_header = False
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for each in known:
+        table.add_row(Text("instead of", "quiet"), each.in_place_of + (" (its gradient)" if each.backward else ""))
+        table.add_row(Text("write", "quiet"), Text(each.write, "good"))
+        if each.note:
+            table.add_row("", Text(each.note, "quiet"))
+    return [table] if table.row_count else []
+
+
+# -- by use
+
+
+def _tell_used(words: list[str], asked: Sequence[Backend], *, as_json: bool, timeout: float | None) -> None:
+    if find_spec("torch") is None:
+        raise TorchMissing("wherry ops --used-by")
+    program = find(words)
+    folder = Path(tempfile.mkdtemp(prefix="wherry-ops-"))
+    console = Console(stderr=True, theme=THEME, highlight=False)
+    try:
+        with (
+            console.status(f"running {words[0]} on the CPU", spinner="dots")
+            if console.is_terminal
+            else contextlib.nullcontext()
+        ):
+            (verdict,) = run_matrix(program, ["cpu"], folder=folder, timeout=timeout, surveys=True).verdicts
+        counts = verdict.result.counts
+        uses = () if counts is None else counts.uses
+        found = [coverage.of_uses(uses, backend) for backend in asked]
+        if as_json:
+            _print_json(
+                {"program": words, "run": verdict.result.to_json(), "coverage": [each.to_json() for each in found]}
+            )
+        else:
+            _print(out(), words[0], verdict, found)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    ran = verdict.outcome is Outcome.OK
+    raise typer.Exit(Status.OK if ran and all(each.runs for each in found) else Status.FAILED)
+
+
+def _print(console: Console, name: str, verdict: Verdict, found: Sequence[Coverage]) -> None:
+    first = found[0]
+    if verdict.outcome is not Outcome.OK:
+        error = verdict.result.error
+        said = error.headline if error is not None else f"exit status {verdict.result.status}"
+        where = f" at {error.where}" if error is not None and error.where else ""
+        console.print(Text.from_ansi("\n".join(verdict.last_lines(_SHOWN_LINES))), soft_wrap=True)
+        failed = f"{name} failed on the CPU{where}: {said}. What it used until then:"
+        console.print("", Text(failed, "bad"), sep="\n", soft_wrap=True)
+    used = f" used {first.operators:,} operators of torch {_release()} on the CPU, in {first.calls:,} calls and "
+    console.print(Text.assemble((name, "heading"), used, format_duration(verdict.seconds), "."), soft_wrap=True)
+    for each in found:
+        console.print("", *_covered(each), sep="\n")
+
+
+def _covered(found: Coverage) -> list[RenderableType]:
+    missing = [lack for lack in found.lacks if lack.support.standing is Standing.MISSING]
+    through = [lack for lack in found.lacks if lack.support.standing is Standing.FALLS_BACK]
+    clauses = []
+    if missing:
+        clauses.append((f"{len(missing)} missing", "bad"))
+    if through:
+        clauses.append((f"{len(through)} through the CPU", "warning"))
+    if not clauses:
+        clauses.append(("has all of them" if not found.unknown else "has all that are PyTorch's own", "good"))
+    line = Text.assemble((found.backend, "device"), "  ")
+    for index, (text, style) in enumerate(clauses):
+        line.append(", " if index else "").append(text, style)
+    parts: list[RenderableType] = [line]
+    parts += [Padding(_lack(lack), (0, 0, 0, 2)) for lack in found.lacks]
+    if found.unknown:
+        names = ", ".join(found.unknown[:6]) + (", ..." if len(found.unknown) > 6 else "")
+        parts.append(Padding(Text(f"not known: {names}, of other libraries", "quiet"), (0, 0, 0, 2)))
+    variables = {
+        backend.kernels.variable for backend in backends.all() if backend.name == found.backend and backend.kernels
+    }
+    if missing and (variable := next(iter(variables), None)):
+        across = format_bytes(sum(lack.nbytes for lack in found.lacks))
+        parts.append(
+            Padding(Text(f"With {variable}=1 they go through the CPU: {across} across.", "quiet"), (0, 0, 0, 2))
+        )
+    return parts
+
+
+def _lack(lack: Lack) -> RenderableType:
+    support = lack.support
+    head = Text.assemble(
+        (support.named, "heading"), "  ", (support.standing.value, _STYLES[support.standing]), f"  {_times(lack.count)}"
+    )
+    shown, more = lack.uses[:_SHOWN_SITES], len(lack.uses) - _SHOWN_SITES
+    lines = [
+        Text.assemble(_where(use), "  ", (_source(use), "quiet"), no_wrap=True, overflow="ellipsis") for use in shown
+    ]
+    if more > 0:
+        lines.append(Text(f"and {more} more {'line' if more == 1 else 'lines'}", "quiet"))
+    body = [*lines, *_suggestion(lack)]
+    return Group(head, *(Padding(each, (0, 0, 0, 2)) for each in body))
+
+
+def _suggestion(lack: Lack) -> list[RenderableType]:
+    """What to write in place of the first line that calls it: in the program's own words, where they are understood."""
+    falls_back = lack.support.standing is Standing.FALLS_BACK
+    known = [each for each in lack.instead if not (falls_back and each.through_cpu)]  # it takes that way as it is
+    operator = lack.support.operator.removeprefix("aten::").partition(".")[0]
+    for call in _calls(_source(lack.uses[0])):
+        found = instead.in_words_of(call, operator=operator)
+        if found is not None and found[0] in known:
+            entry, write = found
+            return _insteads([replace(entry, in_place_of=ast.unparse(call), write=write)])
+    return _insteads([each for each in known if not each.backward][:1])
+
+
+def _calls(line: str) -> Iterator[ast.Call]:
+    """The calls in a line of a program, the outermost first; none where it is no whole statement."""
+    with contextlib.suppress(SyntaxError):
+        yield from (node for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Call))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _where(use: Use) -> str:
+    if use.file is None:
+        return "(no line of the program)"
+    try:
+        name = min(os.path.relpath(use.file), use.file, key=len)
+    except (ValueError, OSError):  # another drive; a current folder that is gone
+        name = use.file
+    return f"{name}:{use.line}"
+
+
+def _source(use: Use) -> str:
+    return "" if use.file is None or use.line is None else linecache.getline(use.file, use.line).strip()
+
+
+def _grid() -> Table:
+    return Table(box=None, header_style="heading", padding=(0, 3, 0, 0), pad_edge=False)
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+COMMAND = Command(ops, position=45, settings={"ignore_unknown_options": True})
