@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(DEVICES, GROUND),
     **dict.fromkeys(ROOMS, GROUND),
     "rehearse": GROUND | {"ops"},  # raises for what a device has no kernel for
-    "explain": GROUND | {"where"},  # names the tensor that strayed
+    "explain": GROUND | {"where", "ops"},  # names the tensor that strayed; what to write without a kernel
     "compile": GROUND | {"pick"},  # in a rehearsal, a function has the device that is rehearsed
     "feed": GROUND | {"move"},  # moves its batches
     "check": PYTHON - {"callsite"},  # stdlib only: never a tensor

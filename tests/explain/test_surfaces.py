@@ -62,8 +62,8 @@ def test_other_errors_pass_as_they_are(error: BaseException) -> None:
     assert wherry.explain_exception(error) is None
 
 
-def test_an_operator_without_a_kernel_has_no_culprit() -> None:
-    """Nothing strayed; the fact of the fallback is the backend's."""
+def test_a_missing_kernel_with_no_tensor_in_sight_has_no_culprit() -> None:
+    """The variable is still named, which is the backend's to know."""
     text = "The operator 'aten::_ctc_loss' is not currently implemented for the MPS device. If you want this op"
     with pytest.raises(NotImplementedError) as caught:
         raise NotImplementedError(text)

@@ -19,7 +19,7 @@ from wherry.explain.message import Complaint
 from wherry.explain.origin import Origin, origin_of_value
 from wherry.explain.scene import NOTEBOOK, Scene, globals_of
 from wherry.explain.source import Function, Site, Source, shortened
-from wherry.explain.suspects import Stray
+from wherry.explain.stray import Stray
 from wherry.explain.tensors import facts_of, is_operand
 from wherry.explain.written import class_sources
 from wherry.tree import MISSING, Found, Kind, Step

@@ -12,6 +12,7 @@ import ast
 
 from wherry import backends
 from wherry.explain.message import Complaint, Message
+from wherry.ops import instead
 
 _MEANS = {
     ("addmm", "mat1"): "the input of a linear layer",
@@ -64,6 +65,10 @@ def answer(read: Message, line: str = "") -> tuple[str, str]:
         "argument": read.argument or "x",
     }
     if read.complaint is Complaint.KERNEL:
+        written = (instead.in_words_of(node, operator=read.op) for node in _calls(line)) if read.op else ()
+        found = next((one for one in written if one is not None and not one[0].through_cpu), None)
+        if found is not None:
+            fix = f"Write {found[1]}. {found[0].note}".rstrip()
         variables = {
             b.kernels.variable for b in backends.all() if b.device_type == device.lower() and b.kernels is not None
         } - {None}
@@ -273,6 +278,10 @@ _OTHERS = {
     Complaint.CHECKPOINT: (
         "The checkpoint was saved on {device}, and torch.load puts tensors back where they were; there is none here.",
         "Say where they go: torch.load(path, map_location=device).",
+    ),
+    Complaint.SIZES: (
+        "On {device}, adaptive pooling takes only sizes of which one is a multiple of the other.",
+        "Choose such sizes, or compute it on the CPU, x.cpu(), and move the result back.",
     ),
     Complaint.KERNEL: (
         "{op} is not implemented for {device}.",

@@ -19,7 +19,7 @@ from wherry.callsite import judge
 from wherry.explain.frames import Frame
 from wherry.explain.scene import Scene
 from wherry.explain.source import Site, Source, source_of
-from wherry.explain.suspects import Stray, making_of
+from wherry.explain.stray import Stray, making_of
 from wherry.explain.tensors import facts_of
 from wherry.explain.written import Origin, Trail, Where, element_of
 from wherry.tree import MISSING

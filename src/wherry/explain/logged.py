@@ -27,7 +27,8 @@ from wherry.explain.message import Complaint, Message
 from wherry.explain.postmortem import conclude
 from wherry.explain.scene import Operand, Scene, complete
 from wherry.explain.source import Function, Site, Source, source_of
-from wherry.explain.suspects import Stray, operands_of, suspect
+from wherry.explain.stray import Stray
+from wherry.explain.suspects import operands_of, suspect
 from wherry.explain.tensors import facts_of, is_operand
 from wherry.tree import MISSING, Described
 

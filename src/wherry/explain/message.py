@@ -28,6 +28,7 @@ class Complaint(enum.Enum):
     ORDINAL = "an index beyond the devices that are here"
     CHECKPOINT = "a checkpoint of a device that is not here"
     KERNEL = "an operator the device does not have"
+    SIZES = "sizes that an operator of the device does not take"
     GRADIENT = "a gradient on another device"
 
 
@@ -131,7 +132,10 @@ _PATTERNS: tuple[tuple[Complaint, re.Pattern[str]], ...] = tuple(
         (_C.ABSENT, r"Cannot access accelerator device when none is available"),
         (_C.ORDINAL, r"(?P<found>CUDA|HIP) error: invalid device ordinal|Invalid device id"),
         (_C.ORDINAL, r"device index (?:is out of range|value \d+ is out of index range)"),
+        (_C.ABSENT, (r"Could not run 'aten::empty(?:\.memory_format|_strided)' with arguments from the "
+             r"'(?P<found>MPS|XPU|CUDA|HIP)' backend")),
         (_C.KERNEL, r"operator '(?P<op>[\w:.]+)' is not currently (?:implemented|supported) (?:for|on) the (?P<others>MPS|XPU)"),
+        (_C.SIZES, r"Adaptive pool (?P<others>MPS):"),
         (_C.KERNEL, r"Could not run '(?P<op>[\w:.]+)' with arguments from the '(?P<others_type>MPS|XPU|CUDA|HIP|HPU)' backend"),
     )
 )  # fmt: skip
@@ -174,7 +178,7 @@ def read(kind: str, text: str) -> Message | None:
         wrapper = _WRAPPER.search(text)
         if op is None and wrapper is not None:
             op = _op_of(wrapper[1])
-        devices = tuple(dict.fromkeys((*_devices(text), *filter(None, (found, others)))))
+        devices = tuple(dict.fromkeys((*_devices(text), *filter(None, map(_device, (found, others))))))
         return Message(
             complaint, named.get("argument"), _device(found), _device(others), devices, op, named.get("dtype")
         )

@@ -17,7 +17,7 @@ from wherry.explain.idioms import is_factory, moves
 from wherry.explain.message import Complaint
 from wherry.explain.scene import Scene, first
 from wherry.explain.source import Assignment, Site, Source, source_of
-from wherry.explain.suspects import Stray, from_leaves, making_of
+from wherry.explain.stray import Stray, from_leaves, making_of
 from wherry.explain.tensors import facts_of, is_operand
 from wherry.explain.written import Origin, Trail, Where, class_sources
 

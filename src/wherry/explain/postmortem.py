@@ -15,11 +15,13 @@ from wherry.explain import causes
 from wherry.explain.case import Case
 from wherry.explain.diagnosis import Culprit, Diagnosis, Excerpt, Operand
 from wherry.explain.general import answer
-from wherry.explain.message import Message
+from wherry.explain.message import Complaint, Message
 from wherry.explain.origin import Origin, trace
 from wherry.explain.scene import Scene, examine, group_members, text_of
+from wherry.explain.siblings import siblings_of
 from wherry.explain.source import Site, Source
-from wherry.explain.suspects import Stray, operands_of, siblings_of, suspect
+from wherry.explain.stray import Stray
+from wherry.explain.suspects import operands_of, suspect
 from wherry.explain.tensors import facts_of, is_operand
 
 _SENT_HOME = ("Original Traceback (most recent call last)", "from user code:", "Traceback of TorchScript")
@@ -125,7 +127,7 @@ def conclude(scene: Scene, error: str) -> Diagnosis:
         operands=_operands(scene),
         why=advice.why,
         fix=advice.fix,
-        siblings=_siblings(case) if _hang_together(case, cause.name) else (),  # of a batch, some were moved as copies
+        siblings=_siblings(case) if _strayed(scene) and _hang_together(case, cause.name) else (),
         failed=_failed(scene, stray),
         made=None if origin is None else _made(origin),
     )
@@ -160,6 +162,11 @@ def _first_line(text: str) -> str:
 
 def _operands(scene: Scene) -> tuple[Operand, ...]:
     return tuple(Operand(o.name, o.argument, o.facts.device, o.facts.shape, o.facts.dtype) for o in scene.operands[:12])
+
+
+def _strayed(scene: Scene) -> bool:
+    """Whether something is where it should not be; else what is beside it is none the worse for it."""
+    return scene.message.complaint not in (Complaint.KERNEL, Complaint.SIZES)
 
 
 def _hang_together(case: Case, cause: str) -> bool:

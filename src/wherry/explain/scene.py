@@ -258,9 +258,15 @@ def _tells(read: Message, operands: list[Operand]) -> bool:
         return any(device != "cpu" for device in devices)
     if read.complaint is Complaint.GENERATOR:
         return any(is_generator(operand.value) for operand in operands)
-    if read.complaint in (Complaint.DTYPE, Complaint.ABSENT, Complaint.KERNEL, Complaint.ORDINAL, Complaint.CHECKPOINT):
+    if read.complaint in _OF_ONE:
         return bool(operands)
     return len(devices) > 1
+
+
+_OF_ONE = (
+    *(Complaint.DTYPE, Complaint.ABSENT, Complaint.KERNEL, Complaint.SIZES, Complaint.ORDINAL, Complaint.CHECKPOINT),
+)
+"""Complaints of one operand, whatever the others are."""
 
 
 def _distinct(operands: Iterable[Operand]) -> Iterator[Operand]:

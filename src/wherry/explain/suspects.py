@@ -9,56 +9,25 @@ expression that made it is looked at, and the stray is what that was computed fr
 from __future__ import annotations
 
 import ast
-import types
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 from wherry import tree
-from wherry.explain.frames import Frame, position_of
-from wherry.explain.idioms import MOVES, moves
-from wherry.explain.message import HELD, Complaint
-from wherry.explain.scene import Operand, Scene, first, inside_library
-from wherry.explain.source import shortened, source_of
-from wherry.explain.tensors import Facts, facts_of, is_generator, is_operand
-from wherry.tree import MISSING, Found, Kind
+from wherry.explain.frames import Frame
+from wherry.explain.idioms import moves
+from wherry.explain.lacked import of_dtype, without_kernel
+from wherry.explain.message import Complaint
+from wherry.explain.scene import Operand, Scene, first
+from wherry.explain.source import shortened
+from wherry.explain.stray import Stray, asked_for, computed_for, from_leaves, given_for, making_of, stray_of
+from wherry.explain.tensors import facts_of, is_generator, is_operand
+from wherry.tree import MISSING, Found
 
-
-@dataclass(slots=True)
-class Stray:
-    """The operand at fault.
-
-    Attributes:
-        name: How the user writes it.
-        device: Where it is, or None where that is not known.
-        expected: Where it should be, or None.
-        frame: The frame in which the name means it.
-        value: The object, or `MISSING` where only its expression is known.
-        facts: What is known of it, or None.
-        found: The path to it from something named, or None.
-        node: The expression that names it in the failing line, or None.
-        argument: What the op calls it.
-        via: The name in the failing line, where that is something computed from the stray.
-    """
-
-    name: str
-    device: str | None
-    expected: str | None
-    frame: Frame
-    value: Any = MISSING
-    facts: Facts | None = None
-    found: Found | None = None
-    node: ast.AST | None = None
-    argument: str | None = None
-    via: str | None = None
-
-
-_HOSTS_OWN = ("batch_sizes", "sorted_indices", "unsorted_indices")
+HOSTS_OWN = ("batch_sizes", "sorted_indices", "unsorted_indices")
 """Parts of a packed sequence; the first is on the CPU wherever the rest is."""
 
 
 def _is_hosts_own(operand: Operand) -> bool:
-    return operand.found is not None and bool(operand.found.steps) and operand.found.steps[-1].key in _HOSTS_OWN
+    return operand.found is not None and bool(operand.found.steps) and operand.found.steps[-1].key in HOSTS_OWN
 
 
 def suspect(scene: Scene) -> Stray | None:
@@ -69,18 +38,18 @@ def suspect(scene: Scene) -> Stray | None:
     if complaint is Complaint.GENERATOR:
         return _generator(scene)
     if complaint is Complaint.DTYPE:
-        return _of_dtype(scene)
-    if complaint is Complaint.KERNEL:
-        return None  # nothing strayed
+        return of_dtype(scene)
+    if complaint in (Complaint.KERNEL, Complaint.SIZES):
+        return without_kernel(scene)
     if complaint in (Complaint.ABSENT, Complaint.ORDINAL, Complaint.CHECKPOINT):
-        return _asked_for(scene)
+        return asked_for(scene)
     found, expected = sides(scene)
     strays = [o for o in scene.operands if o.facts.device is not None and o.facts.device == found]
-    strays = [o for o in strays if o.argument not in _HOSTS_OWN and not _is_hosts_own(o)] or strays
+    strays = [o for o in strays if o.argument not in HOSTS_OWN and not _is_hosts_own(o)] or strays
     if scene.message.argument == "hidden":
         strays = [o for o in strays if o.argument in ("hx", "cx", "h_0", "hidden", "state")] or strays
     solid = [o for o in strays if o.facts.dim > 0] or strays
-    given = _given_for(scene.message.argument, scene)
+    given = given_for(scene.message.argument, scene)
     if given is not None and given.device == found:
         given.expected = expected
         return given
@@ -92,10 +61,10 @@ def suspect(scene: Scene) -> Stray | None:
     if chosen is None:
         return _by_elimination(scene, found, expected)
     if chosen.name is None or not (chosen.direct or _is_inside(chosen)):
-        computed = _computed(scene, chosen, found, expected)
+        computed = computed_for(scene, chosen, found, expected)
         if computed is not None:
             return computed
-    stray = _stray_of(chosen, found, expected, scene)
+    stray = stray_of(chosen, found, expected, scene)
     if stray is None:
         return _by_elimination(scene, found, expected, chosen)
     return _followed(stray, scene)
@@ -170,104 +139,7 @@ def _is_inside(operand: Operand) -> bool:
     return operand.found is not None and bool(operand.found.steps)
 
 
-def _stray_of(operand: Operand, found: str | None, expected: str | None, scene: Scene) -> Stray | None:
-    if operand.name is None or operand.frame is None:
-        return None
-    node = None
-    if operand.direct:
-        node = next(
-            (
-                n
-                for n, v in scene.leaves()
-                if operand.found is not None and v is (operand.found.owners or (operand.found.value,))[0]
-            ),
-            None,
-        )
-    return Stray(
-        operand.name,
-        operand.facts.device or found,
-        expected,
-        operand.frame,
-        operand.value,
-        operand.facts,
-        operand.found,
-        node,
-        operand.argument,
-    )
-
-
 # -- what has no name
-
-
-def making_of(facts: Facts, scene: Scene) -> tuple[ast.AST | None, Frame | None]:
-    """The expression that made a storage, as a rehearsal recorded it, and its frame where that is still running."""
-    if facts.code is None:
-        return None, None
-    node = facts.node
-    if node is None:
-        source = source_of(facts.code.co_filename)
-        line = facts.site.line if facts.site is not None else 0
-        node = source.running(line, position_of(facts.code, facts.instruction))
-    frame = next((f for f in scene.frames if f.code is facts.code), None)
-    return node, frame
-
-
-def _computed(scene: Scene, operand: Operand, found: str | None, expected: str | None) -> Stray | None:
-    """A temporary: the stray is what it was computed from, else the expression that made it."""
-    node, frame = making_of(operand.facts, scene)
-    if frame is None or node is None:
-        return None
-    inside = scene.node is not None and any(part is node for part in ast.walk(scene.node))
-    if node is scene.node:
-        given = _given_for(operand.argument, scene)
-        if given is not None and given.device == found:
-            given.expected = expected
-            return given
-    stray = from_leaves(node, frame, found, expected, scene)
-    if stray is not None:
-        return stray
-    if node is scene.node:
-        # Made inside of the very call that failed: from something that the library was given, or holds.
-        for other in inside_library(scene, found):
-            if other.facts.dim > 0 or operand.facts.dim == 0:
-                return _stray_of(other, found, expected, scene)
-    if not inside or not isinstance(node, ast.expr):
-        return None
-    return Stray(
-        shortened(frame.source.text(node)), operand.facts.device, expected, frame, operand.value, operand.facts, node=node,
-        argument=operand.argument,
-    )  # fmt: skip
-
-
-def _given_for(argument: str | None, scene: Scene) -> Stray | None:
-    """What the failing call passes for an argument of that name, where the function called is written in Python."""
-    call, here = scene.node, scene.here
-    if argument is None or not isinstance(call, ast.Call):
-        return None
-    node = next((keyword.value for keyword in call.keywords if keyword.arg == argument), None)
-    called = here.value(call.func)
-    if node is None and type(called) is types.FunctionType:
-        names = called.__code__.co_varnames[: called.__code__.co_argcount]
-        position = names.index(argument) if argument in names else len(call.args)
-        node = call.args[position] if position < len(call.args) else None
-    value = here.value(node)
-    if node is None or value is MISSING or not is_operand(value):
-        return None
-    facts, text = facts_of(value), here.source.text(node)
-    return Stray(text, facts.device, None, here, value, facts, Found(value, text, (), ()), node, argument)
-
-
-def from_leaves(node: ast.AST, frame: Frame, found: str | None, expected: str | None, scene: Scene) -> Stray | None:
-    """The first named part of an expression that is where the stray is."""
-    parts = list(frame.leaves(node))
-    operands = [(n, v, facts_of(v)) for n, v in parts if is_operand(v)]
-    strays = [(n, v, f) for n, v, f in operands if f.device == found]
-    strays = [s for s in strays if s[2].dim > 0] or strays
-    if strays and not any(f.device == expected for _, _, f in operands):
-        part, value, facts = strays[0]
-        text = frame.source.text(part)
-        return Stray(text, facts.device, expected, frame, value, facts, Found(value, text, (), ()), part)
-    return None
 
 
 def _by_elimination(
@@ -398,7 +270,7 @@ def _generator(scene: Scene) -> Stray | None:
             )
     operand = next((o for o in scene.operands if is_generator(o.value) and o.name is not None), None)
     if operand is not None:
-        return _stray_of(operand, operand.facts.device or scene.message.found, expected, scene)
+        return stray_of(operand, operand.facts.device or scene.message.found, expected, scene)
     roots = [(scene.here.source.text(n), v) for n, v in scene.leaves()] + list(scene.here.names.items())
     found = first(roots, is_generator, scene)
     if found is not None:
@@ -425,160 +297,3 @@ def _backward(scene: Scene) -> Stray | None:
                     read = scene.message
                     return Stray(f"{name}.backward", read.found, read.others, frame, node=returned[-1].value)
     return None
-
-
-def _of_dtype(scene: Scene) -> Stray | None:
-    """What has the dtype that the device refuses: an operand, something inside of one, or the call that asks for it."""
-    wanted = scene.message.dtype or "float64"
-    names = {"float64": ("float64",), "ComplexDouble": ("complex128",), "fp64": ("float64",)}.get(
-        wanted, (wanted.lower(),)
-    )
-    expected = scene.message.others or next((o.facts.device for o in scene.operands if o.facts.device != "cpu"), None)
-
-    def refused(value: Any) -> bool:
-        return tree.is_tensor(value) and facts_of(value).dtype in names
-
-    parts = list(scene.leaves())
-    node = refusing(scene, refused)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        receiver = node.func.value
-        value = scene.here.value(receiver)
-        if value is MISSING and scene.inner:
-            value = scene.inner[-1].names.get("self", MISSING)  # of `Net().to(device)`
-        if value is not MISSING:
-            parts.insert(0, (receiver, value))
-    roots = [(scene.here.source.text(part), value) for part, value in parts]
-    found = first(roots, refused, scene)
-    if found is not None:
-        facts, root = facts_of(found.value), (found.owners or (found.value,))[0]
-        named = next((part for part, value in parts if value is root), node)
-        return Stray(found.text, facts.device, expected, scene.here, found.value, facts, found, named)
-    arrays = [(t, v) for t, v in roots if type(v).__module__ == "numpy" and type(v).__name__ == "ndarray"]
-    if arrays:
-        text, value = arrays[0]
-        return Stray(text, "cpu", expected, scene.here, value, None, Found(value, text, (), ()), node)
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("double", "to", "type")
-    ):
-        # It becomes that dtype here.
-        for part, value in scene.here.leaves(node.func.value, through_moves=True):
-            if tree.is_tensor(value):
-                facts, text = facts_of(value), scene.here.source.text(part)
-                return Stray(text, facts.device, expected, scene.here, value, facts, Found(value, text, (), ()), part)
-        if node.func.attr == "double":
-            # A module, or something without a name.
-            text = shortened(scene.here.source.text(node.func.value))
-            return Stray(text, expected, expected, scene.here, scene.here.value(node.func.value), node=node.func.value)
-    if scene.message.dtype in HELD and (inside := _within(scene, expected)) is not None:
-        return inside
-    operand = next((o for o in scene.operands if o.facts.dtype in names), None)
-    if operand is not None and operand.name is None:
-        computed = _computed(scene, operand, operand.facts.device, expected)
-        if computed is not None:
-            return computed
-    if operand is not None and operand.name is not None:
-        return _stray_of(operand, operand.facts.device, expected, scene)
-    stray = _asked_for(scene, node)
-    if stray is not None:
-        stray.expected = stray.expected or expected
-    return stray
-
-
-def refusing(scene: Scene, refused: Callable[[Any], bool] = lambda value: False) -> ast.AST | None:
-    """The call that a device refuses for its dtype, also where Python recorded no more than its statement (before 3.11).
-
-    Args:
-        scene: What is known of the failure.
-        refused: Whether something has the dtype.
-    """
-    node = scene.node
-    if not isinstance(node, ast.stmt):
-        return node
-    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
-    said = [(call, call.func) for call in calls if isinstance(call.func, ast.Attribute)]
-    said = [(call, func) for call, func in said if func.attr in (*MOVES, "type", "double") and func.attr != "cpu"]
-    wide = [call for call, func in said if refused(scene.here.value(func.value))]
-    return wide[0] if wide else said[0][0] if len(said) == 1 else node
-
-
-def _within(scene: Scene, expected: str | None) -> Stray | None:
-    """What becomes float64 inside of the failing expression: by `.double()`, or in a scaler of gradients."""
-    here = scene.here
-    for part in ast.walk(scene.node) if scene.node is not None else ():
-        if not isinstance(part, ast.Call) or not isinstance(part.func, ast.Attribute):
-            continue
-        if part.func.attr == "double" and part is not scene.node:
-            return Stray(shortened(here.source.text(part)), expected, expected, here, node=part)
-        if part.func.attr in ("step", "unscale_") and "GradScaler" in "".join(here.source.lines):
-            scaler = part.func.value
-            value = here.value(scaler)
-            if value is MISSING or type(value).__name__.endswith("GradScaler"):
-                text = here.source.text(scaler)
-                return Stray(text, expected, expected, here, value, None, Found(value, text, (), ()), scaler)
-    return None
-
-
-def _asked_for(scene: Scene, node: ast.AST | None = None) -> Stray | None:
-    """What was to be moved to, or made on, a device that is not here: the receiver of `.cuda()`, or the call itself."""
-    node = node or scene.node
-    here = scene.here
-    if node is None:
-        return None
-    if isinstance(node, ast.stmt):
-        node = next((n for n in ast.walk(node) if isinstance(n, ast.Call) and moves(n)), node)
-        if isinstance(node, ast.stmt):
-            node = next((n for n in ast.walk(node) if isinstance(n, ast.Call)), node)
-    expected = next((o.facts.device for o in scene.operands if o.facts.device not in (None, "cpu")), None)
-    target: ast.AST = (
-        node.func.value if moves(node) and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else node
-    )
-    if not isinstance(target, ast.expr):
-        return None
-    value = here.value(target)
-    facts = facts_of(value) if value is not MISSING and is_operand(value) else None
-    if facts is None and isinstance(target, ast.expr) and value is MISSING:
-        operand = next((o for o in scene.operands if o.facts.device == "cpu"), None)
-        facts = None if operand is None else operand.facts
-    text = shortened(here.source.text(target))
-    found = None if value is MISSING else Found(value, text, (), ())
-    return Stray(text, facts.device if facts else "cpu", expected or _around(scene), here, value, facts, found, target)
-
-
-def _around(scene: Scene) -> str | None:
-    """The device that everything else here is on."""
-    for frame in scene.frames[:2]:
-        for found in tree.search(list(frame.names.items()), most=2_000, deadline=scene.deadline, depth=4):
-            if tree.is_tensor(found.value):
-                device = facts_of(found.value).device
-                if device not in (None, "cpu", "meta"):
-                    return device
-    return None
-
-
-def siblings_of(stray: Stray, path: Found | None, scene: Scene, most: int = 200) -> list[str]:
-    """What hangs beside the stray on a path to it, and is where the stray is: it would fail next."""
-    if path is None or not path.owners or stray.facts is None:
-        return []
-    root = (path.root, path.owners[0])
-    names: list[str] = []
-    for found in tree.search([root], most=4_000, deadline=scene.deadline):
-        if len(names) >= most:
-            break
-        if (
-            not tree.is_tensor(found.value)
-            or found.value is stray.value
-            or any(s.kind is Kind.GRAD for s in found.steps)
-        ):
-            continue
-        facts = facts_of(found.value)
-        if found.steps and found.steps[-1].key in _HOSTS_OWN:
-            continue
-        if (
-            facts.device == stray.device
-            and (facts.dim > 0 or stray.facts.dim == 0)
-            and facts.storage != stray.facts.storage
-        ):
-            names.append(found.text)
-    return names

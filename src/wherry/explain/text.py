@@ -56,11 +56,15 @@ def _title(diagnosis: Diagnosis) -> Text:
     if culprit is None:
         return text.append(diagnosis.error)
     text.append(culprit.name, style="bold red")
-    return text.append(f" is {_described(culprit)}")
+    return text.append(f" is {_described(culprit, diagnosis.op)}")
 
 
-def _described(culprit: Culprit) -> str:
+def _described(culprit: Culprit, op: str | None) -> str:
     place = f"on {culprit.device}" if culprit.device else "elsewhere"
+    if culprit.kind == "missing-kernel":
+        return f"{place}, which has no kernel for {op or 'this'}"
+    if culprit.kind == "unsupported-sizes":
+        return f"{place}, which does not pool it to these sizes"
     if culprit.kind == "unsupported-dtype":
         return f"{culprit.dtype or 'of a dtype'} that {culprit.expected_device or 'the device'} does not have"
     if culprit.kind == "absent-device":

@@ -77,7 +77,7 @@ def packet(operator: str) -> str:
     return operator.rpartition("::")[2].partition(".")[0]
 
 
-def in_words_of(call: ast.expr, *, operator: str | None = None) -> tuple[Instead, str] | None:
+def in_words_of(call: ast.expr, *, operator: str | None = None, backward: bool = False) -> tuple[Instead, str] | None:
     """The equivalent of an expression, in its own words; None where none is known.
 
     >>> in_words_of(ast.parse("torch.take(scores, picked[0])", mode="eval").body)[1]
@@ -86,9 +86,10 @@ def in_words_of(call: ast.expr, *, operator: str | None = None) -> tuple[Instead
     Args:
         call: The expression.
         operator: What has no kernel, where that is known: only its equivalents count.
+        backward: Whether its gradient is what fails.
     """
     for entry in TABLE if operator is None else of(operator):
-        if not entry.backward:
+        if entry.backward is backward:
             found = _bound(_pattern(entry.in_place_of), call)
             if found is not None:
                 return entry, _put_into(entry.write, found)
@@ -396,10 +397,16 @@ TABLE: tuple[Instead, ...] = (
     *_entries(
         """
         linalg_lu_solve linalg_det _linalg_det det | torch.linalg.det(a) | lu, pivots = torch.linalg.lu_factor(a); lu.diagonal(dim1=-2, dim2=-1).prod(-1) * (1 - 2 * ((pivots != torch.arange(1, a.shape[-1] + 1, device=a.device)).sum(-1) % 2))
+    """,
+        "Only the gradient is missing: without one, it runs as it is. A singular matrix has none this way.",
+        backward=True,
+    ),
+    *_entries(
+        """
         linalg_lu_solve linalg_slogdet _linalg_slogdet slogdet | torch.linalg.slogdet(a).logabsdet | torch.linalg.lu_factor(a).LU.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
         linalg_lu_solve logdet | torch.logdet(a) | torch.linalg.lu_factor(a).LU.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
     """,
-        "Only the gradient is missing: without one, it runs as it is. The logarithm is that of the determinant's absolute value; a singular matrix has no gradient.",
+        "Only the gradient is missing: without one, it runs as it is. The logarithm is that of the determinant's absolute value.",
         backward=True,
     ),
     *_entries(

@@ -19,9 +19,9 @@ import ast
 from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.idioms import MOVES, atom, is_factory, moves
+from wherry.explain.lacked import refusing
 from wherry.explain.message import HELD, Complaint
 from wherry.explain.source import shortened
-from wherry.explain.suspects import refusing
 from wherry.explain.wide import asked, narrower, widening
 
 _NARROWER = {"float64": "float32", "fp64": "float32", "ComplexDouble": "complex64", "fp16": "float32"}

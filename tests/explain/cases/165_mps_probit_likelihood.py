@@ -1,0 +1,28 @@
+"""Probit regression: the likelihood of labels under a linear score."""
+import torch
+
+DEVICE = "mps"
+
+
+def log_likelihood(weight, features, labels):
+    margin = (features @ weight) * labels
+    return torch.special.log_ndtr(margin)
+
+
+def main():
+    torch.manual_seed(6)
+    features = torch.randn(50, 3, device=DEVICE)
+    labels = torch.where(features[:, 0] > 0, 1.0, -1.0)
+    weight = torch.zeros(3, device=DEVICE, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = -log_likelihood(weight, features, labels).mean()
+        loss.backward()
+        optimizer.step()
+    print("loss", loss.item())
+    print("OK")
+
+
+if __name__ == "__main__":
+    main()
