@@ -437,7 +437,7 @@ def search(
     Args:
         roots: Starting points, with how they are written.
         most: How many objects to look at before giving up.
-        deadline: When to give up, on the clock of `time.monotonic`.
+        deadline: When to give up, on the clock of `time.thread_time`.
         depth: How many steps to go from a root.
 
     Yields:
@@ -450,7 +450,7 @@ def search(
     while queue and most > 0:
         found = queue.popleft()
         most -= 1
-        if not most % 16 and deadline is not None and time.monotonic() > deadline:
+        if not most % 16 and deadline is not None and time.thread_time() > deadline:
             return
         if id(found.value) in seen:
             continue

@@ -169,7 +169,7 @@ def explain_traceback(found: Traceback, read: Message, root: Path) -> Diagnosis:
             stops.append(Stop(source, entry.line, _function_in(entry, source)))
     if stops and sources[-1] is not None:
         try:
-            ending = replay(read, stops, _finder(stops, root), time.monotonic() + _SECONDS)
+            ending = replay(read, stops, _finder(stops, root), time.thread_time() + _SECONDS)
             diagnosis = None if ending is None else _of_ending(ending, read, entries, error)
         except Exception:  # noqa: BLE001 - whatever a stranger's program does to us, its error has an answer
             diagnosis = None
@@ -190,7 +190,7 @@ def _of_ending(ending: Ending, read: Message, entries: list[Entry], error: str) 
         if not number and node is None and entry.span is None and read.complaint is Complaint.DTYPE:
             node = _asks_for_dtype(activation.source.statement(entry.line))
         frames.append(LoggedFrame(activation, entry, node))
-    scene = Scene(RuntimeError(error), read, frames, [], op=read.op, deadline=time.monotonic() + 0.5)
+    scene = Scene(RuntimeError(error), read, frames, [], op=read.op, deadline=time.thread_time() + 0.5)
     if ending.operands:
         every = [Operand(value, facts_of(value), argument) for argument, value in ending.operands if is_operand(value)]
     else:

@@ -61,7 +61,7 @@ class Scene:
         inner: The library's frames further in, the innermost first.
         op: The op that was called, or None.
         operands: What could not meet, and what took part in it.
-        deadline: When to stop looking, on the clock of `time.monotonic`.
+        deadline: When to stop looking, on the clock of `time.thread_time`, so that a busy machine changes no answer.
     """
 
     error: BaseException
@@ -90,7 +90,7 @@ class Scene:
         return self.here.leaves(self.node)
 
     def late(self) -> bool:
-        return time.monotonic() > self.deadline
+        return time.thread_time() > self.deadline
 
 
 def examine(exc: BaseException) -> Scene | None:
@@ -101,7 +101,7 @@ def examine(exc: BaseException) -> Scene | None:
     users, inner = _frames(exc)
     if not users:
         return None
-    scene = Scene(exc, read, users, inner, op=read.op, deadline=time.monotonic() + _SECONDS)
+    scene = Scene(exc, read, users, inner, op=read.op, deadline=time.thread_time() + _SECONDS)
     complete(scene)
     return scene
 

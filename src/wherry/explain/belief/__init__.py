@@ -62,7 +62,7 @@ def replay(
         read: What the error says.
         goal: The entries of the traceback in the program's own files, the outermost first.
         find: The source of a module by its dotted name, or None.
-        deadline: When to stop, on the clock of `time.monotonic`.
+        deadline: When to stop, on the clock of `time.thread_time`.
         strict: Let through what goes wrong in a statement: for tests.
 
     Returns:
@@ -77,7 +77,7 @@ def replay(
     if first is None or (first.node is None and first.expects):
         # It did not come there, or nothing was wrong: some condition went the other way.
         for flipped in _ways(undecided):
-            if time.monotonic() > deadline:
+            if time.thread_time() > deadline:
                 break
             other, _ = _read(Run(read, goal, find, deadline, flipped=flipped, strict=strict))
             if other is not None and other.node is not None:
