@@ -6,9 +6,9 @@ translated. Only convolutions differ: MIOpen is asked for floating dtypes alone,
 
 Of several kernels that an operator may lead to, the first whose `when` holds is the one; the usual one stands last.
 
-Sources    the host code of torch 2.13.0+cu130, which was given the samples of PyTorch's operator database and what the CPU
-           takes of `aten` beside it: scripts/cuda_dtypes.py. Where a dtype stands here that the CPU refuses too, the words
-           are CUDA's. Left out: backward kernels for integers, which autograd never calls; sparse tensors.
+Sources    the host code of torch 2.13.0+cu130, which was asked by scripts/cuda_dtypes.py. Where a dtype stands here that the
+           CPU refuses too, the words are CUDA's. The wheels of 2.6 to 2.14 hold the same names of kernels. Left out: the
+           backward of what has no gradient, such as integers; sparse tensors.
 """
 
 from __future__ import annotations
@@ -139,9 +139,7 @@ _SHARED: Mapping[str, tuple[Unsupported, ...]] = {
         _NO_ORDER, "cuda_scatter_fill_base_kernel_reduce_multiply", lambda a: a["reduce"] == "multiply"
     ),
     "native_dropout_backward": _even_empty(_NO_FLOATS, "masked_scale"),
-    "silu_backward": _even_empty(_NO_FLOATS, "silu_backward_cuda"),
     "embedding_renorm": _refused(_NO_FLOATS, "embedding_renorm_cuda_"),
-    "embedding_dense_backward": _even_empty(_NO_FLOATS, "embedding_backward"),
     **dict.fromkeys(
         ("_embedding_bag_backward", "_embedding_bag_dense_backward"),
         _even_empty(_NO_FLOATS | {"bfloat16"}, "embedding_bag_backward_cuda_max", _is_maximum),
