@@ -1,6 +1,7 @@
-"""A kernel of CUDA that is not deterministic says so when it is asked to be, where the CPU's has nothing to say.
+"""What a kernel of a device refuses and the CPU's does not: to be deterministic, dtypes, arguments.
 
-The names were read off the host code of torch 2.13.0+cu130.
+The names were read off the host code of torch 2.13.0+cu130. Which dtypes CUDA refuses is in truth/test_cuda_dtypes.py; here is
+when.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wherry.rehearse import Rehearsal
+from wherry.rehearse import Rehearsal, rehearse
 
 Call = Callable[[str], Any]
 
@@ -141,3 +142,96 @@ def test_warning_where_one_is_asked_for(cuda: Rehearsal) -> None:
 
 def test_nobody_asked(cuda: Rehearsal) -> None:
     torch.histc(torch.zeros(4, device="cuda"))
+
+
+# -- dtypes
+
+
+REFUSED_PRODUCT = "\"addmm_cuda\" not implemented for 'Long'"
+
+
+def test_product_of_integers_is_refused_on_the_device_alone(cuda: Rehearsal) -> None:
+    host = long("cpu", 2, 2) + 1
+
+    assert (host @ host).tolist() == [[2, 2], [2, 2]]
+    with pytest.raises(NotImplementedError) as caught:
+        host.cuda() @ host.cuda()
+
+    assert str(caught.value) == REFUSED_PRODUCT
+
+
+def test_refusal_in_place_writes_nothing(cuda: Rehearsal) -> None:
+    written, out = long("cuda", 2, 2), long("cuda", 2, 2)
+    one = long("cuda", 2, 2) + 1
+
+    with pytest.raises(NotImplementedError, match="addmm_cuda"):
+        written.addmm_(one, one)
+    with pytest.raises(NotImplementedError, match="addmm_cuda"):
+        torch.mm(one, one, out=out)
+
+    assert written.tolist() == out.tolist() == [[0, 0], [0, 0]]
+
+
+def test_shapes_are_looked_at_before_dtypes(cuda: Rehearsal) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        long("cuda", 2, 3).addmm_(long("cuda", 2, 2), long("cuda", 2, 2))
+
+    assert "not implemented" not in str(caught.value)
+
+
+def test_devices_are_looked_at_before_dtypes(cuda: Rehearsal) -> None:
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        long("cuda", 2, 2) @ long("cpu", 2, 2)
+
+
+def test_refusal_allocates_nothing(cuda: Rehearsal) -> None:
+    one = long("cuda", 2, 2)
+    before = torch.cuda.memory_allocated()
+
+    with pytest.raises(NotImplementedError):
+        one @ one
+
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_helper_of_a_composite_is_refused_where_it_meets_the_device(cuda: Rehearsal) -> None:
+    with pytest.raises(NotImplementedError, match="addmm_cuda"):
+        torch.linalg.matrix_power(long("cuda", 2, 2), 3)
+
+
+@pytest.mark.parametrize("backend", ["mps", "xpu"])
+def test_product_of_integers_runs_where_nothing_is_known(backend: str) -> None:
+    with rehearse(backend) as rehearsal:
+        one = long(rehearsal.device, 2, 2) + 1
+
+        assert (one @ one).tolist() == [[2, 2], [2, 2]]
+
+
+CONVOLVED = {
+    "plain": (dict[str, int](), "slow_conv2d_cuda"),
+    "dilated": ({"dilation": 2}, "slow_conv_dilated<>"),
+    "depthwise": ({"groups": 2}, "conv_depthwise2d_forward_cuda"),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLVED)
+@pytest.mark.parametrize("backend", ["cuda", "rocm"])
+def test_convolution_of_integers_without_a_library(name: str, backend: str) -> None:
+    """MIOpen is not asked for integers. cuDNN is, unless it is turned off."""
+    options, kernel = CONVOLVED[name]
+    with rehearse(backend), torch.backends.cudnn.flags(enabled=backend == "rocm"):
+        image, weight = long("cuda", 1, 2, 4, 4), long("cuda", 2, 2 // options.get("groups", 1), 2, 2)
+        with pytest.raises(NotImplementedError) as caught:
+            F.conv2d(image, weight, **options)
+
+    assert str(caught.value) == f"\"{kernel}\" not implemented for 'Long'"
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32], ids=str)
+def test_cudnn_has_no_algorithm_for_small_integers(dtype: torch.dtype, cuda: Rehearsal) -> None:
+    image, weight = long("cuda", 1, 2, 4, 4).to(dtype), long("cuda", 2, 2, 2, 2).to(dtype)
+
+    with pytest.raises(RuntimeError) as caught:
+        F.conv2d(image, weight)
+
+    assert str(caught.value) == "GET was unable to find an engine to execute this computation"

@@ -201,6 +201,30 @@ class Limit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Unsupported:
+    """What a kernel raises for the dtypes that it does not have.
+
+    Attributes:
+        dtypes: those of the first operand for which it does.
+        kernel: the name that its text gives.
+        error: the exception (type name, text), a format string of `kernel` and `dtype`, as C++ prints it ("Long").
+        when: whether arguments by name lead to this kernel; None where all do.
+        empty: whether it does so too where an operand has no elements, and so nothing to compute.
+    """
+
+    dtypes: frozenset[str]
+    kernel: str
+    error: tuple[str, str] = ("NotImplementedError", "\"{kernel}\" not implemented for '{dtype}'")  # ATen/Dispatch.h
+    when: Callable[[Mapping[str, Any]], bool] | None = None
+    empty: bool = False
+
+    def words(self, dtype: str) -> tuple[str, str]:
+        """The exception for one dtype (type name, text)."""
+        kind, text = self.error
+        return kind, text.format(kernel=self.kernel, dtype=printed(dtype))
+
+
+@dataclass(frozen=True, slots=True)
 class Kernels:
     """Which operators a backend has kernels for, beside what torch's own tables show, and what it says where it has none.
 
@@ -231,6 +255,8 @@ class Kernels:
             they all go. A format string of `first` and `second`, which are devices, and of `operator`, with its namespace
             and without its overload. Two devices that it would call the same ("{first.type}") are one place.
         limits: what kernels refuse that the CPU's take, by operator.
+        unsupported: the dtypes that kernels refuse and the CPU's take, by operator, or by overload where its others differ.
+            What is said of an operator holds of its in-place and `out=` forms. The first that applies to a call is raised.
         source: where the tables are from, and of which date.
     """
 
@@ -246,7 +272,14 @@ class Kernels:
     warning: str | None = None
     one_device: Mapping[str, Span] = field(default_factory=dict[str, Span])
     limits: Mapping[str, Limit] = field(default_factory=dict[str, "Limit"])
+    unsupported: Mapping[str, tuple[Unsupported, ...]] = field(default_factory=dict[str, tuple[Unsupported, ...]])
     source: str = ""
+
+    def unsupported_by(self, overload: str) -> tuple[Unsupported, ...]:
+        """What `unsupported` says of an overload: "addmm_", "scatter_.reduce"."""
+        operator, _, name = overload.partition(".")
+        operator = operator.rstrip("_")
+        return self.unsupported.get(f"{operator}.{name}") or self.unsupported.get(operator, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +384,32 @@ def first_line(err: BaseException) -> str:
     """The first line of an exception's text, without its full stop; its type where it has no text."""
     text = str(err).strip().split("\n", 1)[0].rstrip(".")
     return text or type(err).__name__
+
+
+# c10/core/ScalarType.h, `toString`.
+_PRINTED = {
+    "bool": "Bool",
+    "uint8": "Byte",
+    "uint16": "UInt16",
+    "uint32": "UInt32",
+    "uint64": "UInt64",
+    "int8": "Char",
+    "int16": "Short",
+    "int32": "Int",
+    "int64": "Long",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "float32": "Float",
+    "float64": "Double",
+    "complex32": "ComplexHalf",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+}
+
+
+def printed(dtype: str) -> str:
+    """How C++ prints a dtype: "Long" for "int64"."""
+    return _PRINTED.get(dtype) or dtype.capitalize()
 
 
 # What every kind of device can hold. The rest differs.

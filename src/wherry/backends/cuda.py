@@ -29,6 +29,7 @@ from wherry.backends._backend import (
     Wording,
     why_unusable,
 )
+from wherry.backends._cuda_dtypes import LIMITS, UNSUPPORTED
 from wherry.units import GIB, KIB, MIB
 
 
@@ -96,7 +97,7 @@ _PROFILES = {
 
 _HALVES = frozenset({"float16", "bfloat16"})
 BEYOND_CPU: dict[str, frozenset[str]] = {
-    "histc": INTEGERS,
+    "histc": INTEGERS - {"bool", "uint16", "uint32", "uint64"},
     **dict.fromkeys(
         (
             *("avg_pool3d", "avg_pool3d_backward"),
@@ -187,7 +188,7 @@ class Cuda(Backend):
         ),
     )
     # native_functions.yaml shows all of its kernels. Without one, the dispatcher speaks.
-    kernels = Kernels(key="CUDA")
+    kernels = Kernels(key="CUDA", limits=LIMITS, unsupported=UNSUPPORTED)
     # GeForce RTX 4090. Name, capability, multiprocessors, memory and L2 as torch.cuda.get_device_properties printed them
     # (driver 572.70); clocks and bus are the board's; the figures per block and multiprocessor those of compute capability 8.9:
     # https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities

@@ -28,6 +28,7 @@ from wherry.backends._backend import (
     State,
     VirtualDevice,
     Wording,
+    printed,
 )
 from wherry.units import KIB, MIB
 
@@ -56,8 +57,11 @@ _NO_CAST = {
         "Cannot convert a float64 Tensor to MPS as the MPS framework doesn't support float64. Please use float32 instead.",
     )
 } | {
-    name: ("TypeError", f"Trying to convert {printed} to the MPS backend but it does not have support for that dtype.")
-    for name, printed in {"complex128": "ComplexDouble", **{name: name.capitalize() for name in FLOAT8}}.items()
+    name: (
+        "TypeError",
+        f"Trying to convert {printed(name)} to the MPS backend but it does not have support for that dtype.",
+    )
+    for name in ("complex128", *FLOAT8)
 }
 
 _NO_KERNEL = (

@@ -28,6 +28,7 @@ from wherry.backends._backend import (
     Wording,
     why_unusable,
 )
+from wherry.backends._cuda_dtypes import LIMITS, UNSUPPORTED_ON_ROCM
 from wherry.backends.cuda import BEYOND_CPU
 from wherry.units import GIB, KIB, MIB
 
@@ -116,7 +117,7 @@ class Rocm(Backend):
         ),
     )
     # native_functions.yaml shows all of its kernels. Without one, the dispatcher speaks.
-    kernels = Kernels(key="CUDA")
+    kernels = Kernels(key="CUDA", limits=LIMITS, unsupported=UNSUPPORTED_ON_ROCM)
     # AMD Instinct MI300X as torch.cuda.get_device_properties prints it, down to the L2 of one compute die out of eight:
     # https://github.com/ROCm/legacy-rocm-build/issues/4203 ; wavefronts and LDS are those of its CDNA 3 architecture.
     virtual = VirtualDevice(

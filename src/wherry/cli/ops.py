@@ -188,7 +188,8 @@ def _remarks(entries: Iterable[Entry]) -> list[RenderableType]:
     known: dict[Instead, None] = {}
     for entry in entries:
         lacks = entry.standing in coverage.LACKING
-        wanted = [each for each in entry.instead if (entry.calls_backward if each.backward else lacks or entry.calls)]
+        lacks = lacks or bool(entry.calls) or entry.limited
+        wanted = [each for each in entry.instead if (entry.calls_backward if each.backward else lacks)]
         known.update(dict.fromkeys(wanted))
         parts = [
             ("calls " if entry.always else "some calls need ", entry.calls),
@@ -198,6 +199,11 @@ def _remarks(entries: Iterable[Entry]) -> list[RenderableType]:
         for label, supports in parts:
             if supports:
                 lines.append(Text.assemble((f"{entry.backend}  ", "device"), label, *_supports(supports)))
+        if entry.refuses:
+            text = f"its kernel has no {', '.join(dtype for dtype, _ in entry.refuses)}"
+            lines.append(Text.assemble((f"{entry.backend}  ", "device"), text))
+        if entry.limited:
+            lines.append(Text.assemble((f"{entry.backend}  ", "device"), "its kernel takes some sizes or dtypes only"))
         named = next((each for each in entry.overloads if each.named != each.operator), None)
         if entry.standing in coverage.LACKING and named is not None and not entry.calls:
             lines.append(Text.assemble((f"{entry.backend}  ", "device"), "its errors name ", named.named))

@@ -267,6 +267,39 @@ def _of_a_library(operator: str, backend: Backend) -> Support:
     return Support(operator, backend.name, standing, evidence, operator)
 
 
+def limits(operator: str, backend: Backend) -> dict[str, str]:
+    r"""The dtypes that a backend's kernel for an overload refuses, and in which words, where that is known.
+
+    Nothing is known of most: an empty answer is no promise.
+
+    >>> from wherry import backends
+    >>> limits("aten::mm", backends.find("cuda"))["int64"]
+    "\"addmm_cuda\" not implemented for 'Long'"
+
+    Args:
+        operator: An overload: "aten::mm", or without the namespace that most have.
+        backend: Which backend.
+    """
+    found: dict[str, str] = {}
+    always: set[str] = set()
+    for each in () if backend.kernels is None else backend.kernels.unsupported_by(operator.removeprefix("aten::")):
+        for dtype in sorted(each.dtypes):
+            _, text = each.words(dtype)
+            if each.when is not None:
+                found.setdefault(dtype, f"{text} (for some arguments)")
+            elif dtype not in always:
+                found[dtype] = text
+                always.add(dtype)
+    return found
+
+
+def is_limited(operator: str, backend: Backend) -> bool:
+    """Whether a backend's kernel for an operator, or the one that it is computed by, refuses some arguments, as is known."""
+    known = {} if backend.kernels is None else backend.kernels.limits
+    name = operator.removeprefix("aten::")
+    return any(each in known and known[each].span.holds(release()) for each in (name, f"_{name}"))
+
+
 @cache
 def overloads() -> tuple[str, ...]:
     """Every overload of PyTorch's own operators that is in `native_functions.yaml`: "add.Tensor"."""

@@ -35,6 +35,8 @@ class Entry:
         calls: What it calls that the backend lacks, forward.
         calls_backward: The same for its gradient.
         always: Whether every call needs one of `calls`; else it depends on the arguments.
+        refuses: Dtypes that its kernel refuses and the CPU's takes, with its words, where that is known.
+        limited: Whether its kernel refuses some arguments besides.
         instead: What to write in its place, if there is anything that it lacks.
     """
 
@@ -45,6 +47,8 @@ class Entry:
     calls: tuple[Support, ...]
     calls_backward: tuple[Support, ...]
     always: bool
+    refuses: tuple[tuple[str, str], ...]
+    limited: bool
     instead: tuple[Instead, ...]
 
     @property
@@ -65,6 +69,8 @@ class Entry:
             "calls": [each.to_json() for each in self.calls],
             "calls_backward": [each.to_json() for each in self.calls_backward],
             "always": self.always,
+            "refuses": dict(self.refuses),
+            "limited": self.limited,
             "instead": [each.to_json() for each in self.instead],
         }
 
@@ -211,9 +217,22 @@ def entry(operator: str, backend: Backend) -> Entry:
     forward, backward = _by_gravity(reached.forward), _by_gravity(reached.backward)
     if standing is Standing.COMPOSITE and forward and reached.always:
         standing = forward[-1].standing  # the mildest: other calls of it may do worse
-    lacks = standing in LACKING or forward or backward
+    refuses = next((found for each in overloads if (found := catalog.limits(each.operator, backend))), {})
+    limited = catalog.is_limited(operator, backend)
+    lacks = standing in LACKING or forward or backward or limited
     known = instead.of(operator) if lacks else ()
-    return Entry(operator, backend.name, standing, overloads, forward, backward, reached.always, known)
+    return Entry(
+        operator,
+        backend.name,
+        standing,
+        overloads,
+        forward,
+        backward,
+        reached.always,
+        tuple(refuses.items()),
+        limited,
+        known,
+    )
 
 
 def _standing(overloads: Iterable[Support]) -> Standing:

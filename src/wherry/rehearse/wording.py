@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from wherry.backends._backend import Backend
+from wherry.backends._backend import Backend, printed
 from wherry.dispatch import OpOverload, without_modes
 from wherry.native_functions import native
 from wherry.storage import Place
@@ -89,25 +89,9 @@ def one_device(argument: str, found: Place, common: Place, wrapper: str) -> Runt
     )
 
 
-_LEGACY = {
-    torch.float32: "Float",
-    torch.float64: "Double",
-    torch.float16: "Half",
-    torch.bfloat16: "BFloat16",
-    torch.uint8: "Byte",
-    torch.int8: "Char",
-    torch.int16: "Short",
-    torch.int32: "Int",
-    torch.int64: "Long",
-    torch.bool: "Bool",
-    torch.complex64: "ComplexFloat",
-    torch.complex128: "ComplexDouble",
-}
-
-
 def legacy_name(dtype: torch.dtype) -> str:
     """How c10 prints a dtype: "Float", "Long" (c10/core/ScalarType.h)."""
-    return _LEGACY.get(dtype) or str(dtype).removeprefix("torch.").capitalize()
+    return printed(str(dtype).removeprefix("torch."))
 
 
 def type_name(dtype: torch.dtype, place: Place, backend: Backend) -> str:

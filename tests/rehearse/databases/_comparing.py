@@ -83,6 +83,24 @@ class Sample:
         return any(isinstance(leaf, Tensor | torch.device) for leaf in leaves) or any(map(self.asks_for, DEVICES))
 
 
+OF_A_GPU = ("addbmm", "baddbmm", "bmm", "matmul", "__rmatmul__", "nn_functional_bilinear")
+"""Entries for which the database says that CUDA has bfloat16 only where it sees a GPU that computes in it (SM53OrLater)."""
+
+
+def lacked_by_cuda(op: Any, *, backward: bool = False) -> set[torch.dtype]:
+    """The dtypes which the database says that the CPU supports for an entry and CUDA does not.
+
+    Args:
+        op: The entry.
+        backward: Of its derivative, too.
+    """
+    lacked = op.supported_dtypes("cpu") - op.supported_dtypes("cuda")
+    if backward and op.supports_autograd:
+        derived = op.supported_backward_dtypes("cpu") - op.supported_backward_dtypes("cuda")
+        lacked |= {d for d in derived & op.supported_dtypes("cpu") if d.is_floating_point or d.is_complex}
+    return lacked - {torch.bfloat16} if op.formatted_name in OF_A_GPU else lacked
+
+
 def seed(device: str = "cpu") -> None:
     """Start every generator there is anew. `torch.manual_seed` does it too, and formats the stack for absent devices."""
     torch.default_generator.manual_seed(1)

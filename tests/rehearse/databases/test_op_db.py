@@ -1,11 +1,14 @@
 """PyTorch's own operator database as an oracle: on a virtual device every operator gives what it gives on the CPU.
 
-Values and gradients, in every dtype that an entry supports of the seven that programs use. The database leans on names
+Values and gradients, in every dtype that an entry supports of the seven that programs use. Where the database says that CUDA
+lacks a dtype which the CPU has, the device refuses. The database leans on names
 that warn, which is its own business, so warnings are no errors here.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +21,21 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_map
 
 from wherry.rehearse import rehearse
+from wherry.rehearse.wording import torch_release
 
 sys.path.insert(0, str(Path(__file__).parent))
 try:
-    from _comparing import DEVICES, Reference, Sample, disagreements, gradients_of, listened_to, outcome, same_values
+    from _comparing import (
+        DEVICES,
+        Reference,
+        Sample,
+        disagreements,
+        gradients_of,
+        lacked_by_cuda,
+        listened_to,
+        outcome,
+        same_values,
+    )
 finally:
     sys.path.pop(0)
 
@@ -47,8 +61,11 @@ OF_THE_DEVICE = ("nn_functional_linear_cross_entropy_chunked", "nn_functional_li
 returned in float32 (torch/nn/functional.py, `linear_cross_entropy`), and so does a rehearsal.
 """
 
-NOT_ON = dict.fromkeys(("histogram", "histogramdd"), ("cuda", "rocm", "xpu"))
-"""Entries that a device has no kernel for, and no way through the CPU."""
+NOT_ON = dict.fromkeys(("histogram", "histogramdd"), ("cuda", "rocm", "xpu")) | dict.fromkeys(
+    ("nn_functional_adaptive_avg_pool1d", "nn_functional_adaptive_avg_pool2d", "nn_functional_interpolate_area"),
+    ("mps",),
+)
+"""Entries that a device has no kernel for, or none for some of their sizes, and no way through the CPU."""
 
 EXCEPTIONS = NOT_REPRODUCIBLE + OF_THE_DEVICE
 """Every exception; each has a test that shows its reason. At most five."""
@@ -60,6 +77,13 @@ UNDEFINED_VALUES = frozenset(
 
 COSTLY = {"grid_sampler_3d": 8}
 """Entries of which every so manieth sample is taken in half precision, which the CPU computes slowly."""
+
+REFUSAL = re.compile(r"^sample \d+: <class '(NotImplementedError|RuntimeError)'> instead of ")
+
+ASKED = (*DTYPES, torch.uint8, torch.int8, torch.int16, torch.int32, torch.complex128)
+REFUSED: dict[str, list[str]] = json.loads(
+    (Path(__file__).parents[2] / "data" / "cuda_dtypes.json").read_text(encoding="utf-8")
+)["entries"]
 
 ENTRIES = {op.formatted_name: op for op in op_db}
 
@@ -126,8 +150,23 @@ def found_on(
             reference = Reference(function, samples)
         assert samples
         sentences = disagreements(function, samples, device, reference=reference, defined=name not in UNDEFINED_VALUES)
-        found += [f"{device}, {sentence}" for sentence in sentences]
+        wrong = (
+            without_refusals(list(sentences)) if lacks(device, name, dtype, requires_grad=requires_grad) else sentences
+        )
+        found += [f"{device}, {sentence}" for sentence in wrong]
     return found
+
+
+def lacks(device: str, name: str, dtype: torch.dtype, *, requires_grad: bool) -> bool:
+    """Whether a device has no kernel for a dtype which the CPU has, as far as the database knows: of CUDA."""
+    return device in ("cuda", "rocm") and dtype in lacked_by_cuda(ENTRIES[name], backward=requires_grad)
+
+
+def without_refusals(sentences: list[str]) -> list[str]:
+    """What is wrong with an entry in a dtype that the device lacks: it refuses no sample, or gives others than the CPU does."""
+    refusals = [sentence for sentence in sentences if REFUSAL.search(sentence)]
+    wrong = [sentence for sentence in sentences if sentence not in refusals]
+    return wrong if refusals else [*wrong, "no sample is refused"]
 
 
 @pytest.mark.parametrize(("name", "dtype"), supported())
@@ -227,6 +266,22 @@ def test_database_has_the_entries_it_had() -> None:
     assert len(supported()) > 3500
 
 
+@pytest.mark.skipif(torch_release() != (2, 13), reason="another release has other entries and kernels")
+@pytest.mark.parametrize("name", ENTRIES)
+def test_host_code_of_cuda_refused_the_dtypes_that_the_database_lists(name: str) -> None:
+    """And no other that the CPU supports (tests/data/cuda_dtypes.json, of torch 2.13.0+cu130)."""
+    op = ENTRIES[name]
+    refused = {getattr(torch, dtype) for dtype in REFUSED.get(name, ())}
+    listed = lacked_by_cuda(op, backward=True).intersection(ASKED) if "cuda" not in NOT_ON.get(name, ()) else set()
+
+    assert refused & op.supported_dtypes("cpu") == listed
+
+
+def test_database_lists_dtypes_that_cuda_lacks() -> None:
+    assert torch.int64 in lacked_by_cuda(ENTRIES["matmul"])
+    assert sum(len(lacked_by_cuda(op, backward=True).intersection(ASKED)) for op in op_db) > 130
+
+
 # Twins: the comparison notices what it is there for
 
 
@@ -249,6 +304,12 @@ def test_result_that_strays_is_noticed() -> None:
     samples = made_on("mps", "sin")
 
     assert "on {'cpu'}" in next(disagreements(lambda x: torch.sin(x).cpu(), samples, "mps"))
+
+
+def test_entry_that_should_be_refused_and_runs_is_noticed() -> None:
+    samples = made_on("cuda", "sin")
+
+    assert without_refusals(list(disagreements(torch.sin, samples, "cuda"))) == ["no sample is refused"]
 
 
 def test_error_of_its_own_is_noticed() -> None:

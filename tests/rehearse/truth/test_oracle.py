@@ -45,7 +45,6 @@ NOT_YET: dict[str, str] = {
     "Generator set_state gpu tensor": "a generator of the host is a C object, whose methods nothing can stand in for",
     "torch.compile mixed eager": _COMPILED,
     "torch.compile mixed addmm eager": _COMPILED,
-    "long matmul cuda": "which dtypes a device's kernels lack is not known to a rehearsal",
     "np.from_dlpack(gpu)": "numpy asks for a capsule by way of C, so the reader is not seen when it is called in eval",
     "sparse.mm(gpu sparse,cpu)": "a helper that a composite makes beside its second operand settles beside the first it meets",
     "torch.FloatTensor(gpu)": "a legacy constructor copies below the dispatcher",
