@@ -83,6 +83,20 @@ FIXES = {
         "x.shape[-3:]]). Only where the sizes of x are multiples of those wanted; else it has to be computed on the CPU. "
         "Or compute it on the CPU: pool(x.cpu()).to(x.device). " + VARIABLE
     ),
+    # Another argument than the equivalent knows of; and an equivalent of another function is none.
+    "x = torch.ones(9, 3, device=DEVICE)\nF = torch.nn.functional\nF.multi_margin_loss(x, x[:, 0].long(), margin=2)": (
+        "In place of F.multi_margin_loss(x, target), write ((x - x.gather(1, target[:, None]) + 1).clamp(min=0).sum(1) - 1)"
+        ".mean() / x.shape[1]. Twice the memory or more, for what is thrown away. Or compute it on the CPU: "
+        "F.multi_margin_loss(x.cpu(), x[:, 0].long().cpu(), margin=2).to(x.device). " + VARIABLE
+    ),
+    "a = torch.eye(3, device=DEVICE)\ntorch.linalg.eigvalsh(a)": (
+        "Compute it on the CPU, which gradients pass: torch.linalg.eigvalsh(a.cpu()).to(a.device). " + VARIABLE
+    ),
+    "net = torch.nn.Linear(2, 2).to(DEVICE)\nopt = torch.optim.Adagrad(net.parameters(), fused=True)\n"
+    "net(torch.ones(2, device=DEVICE)).sum().backward()\nopt.step()": (
+        "In place of torch.optim.Adagrad(parameters, fused=True), write torch.optim.Adagrad(parameters). Several kernels for "
+        "each step instead of one. " + VARIABLE
+    ),
     # No kernel at all on the way: `torch.linalg.lstsq(a, b).solution` is one expression.
     "a = torch.eye(3, device=DEVICE)\nx = torch.linalg.lstsq(a, a).solution": (
         "Write q, r = torch.linalg.qr(a); torch.linalg.solve_triangular(r, q.mT @ a, upper=True). For matrices of full "

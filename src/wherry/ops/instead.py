@@ -50,6 +50,14 @@ class Instead:
         """Whether it computes on the CPU and moves the result back."""
         return ".cpu()" in self.write
 
+    @property
+    def function(self) -> str:
+        """The name of what a program calls: "svdvals"."""
+        node: ast.AST = _pattern(self.in_place_of)
+        while not isinstance(node, ast.Call):
+            node = next(ast.iter_child_nodes(node))
+        return called(node) or ""
+
     def to_json(self) -> dict[str, object]:
         return {
             "in_place_of": self.in_place_of,
@@ -147,7 +155,7 @@ def _matches(pattern: ast.expr | None, node: ast.expr | None, found: dict[str, a
 
 def _calls_alike(pattern: ast.Call, node: ast.Call, found: dict[str, ast.expr]) -> bool:
     """Whether two calls are of one function, with arguments alike: by position, or by the name that the pattern gives."""
-    if _called(pattern) is None or _called(pattern) != _called(node):
+    if called(pattern) is None or called(pattern) != called(node):
         return False
     asked, given = _arguments(pattern), _arguments(node)
     named = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -169,7 +177,7 @@ def _calls_alike(pattern: ast.Call, node: ast.Call, found: dict[str, ast.expr]) 
     return not named and len(given) <= len(asked) + len(wanted)
 
 
-def _called(call: ast.Call) -> str | None:
+def called(call: ast.Call) -> str | None:
     """The name of the function that is called: "svdvals" for `torch.linalg.svdvals(a)` and for `LA.svdvals(a)`."""
     if isinstance(call.func, ast.Attribute):
         return call.func.attr
@@ -361,6 +369,7 @@ TABLE: tuple[Instead, ...] = (
     *_entries(
         """
         _linalg_svd linalg_svdvals | torch.linalg.svdvals(a) | torch.linalg.svd(a, full_matrices=False).S
+        _linalg_eigh linalg_pinv | torch.linalg.pinv(a, hermitian=True) | torch.linalg.pinv(a)
         _linalg_svd linalg_cond | torch.linalg.cond(a) | s = torch.linalg.svd(a, full_matrices=False).S; s[..., 0] / s[..., -1]
         _linalg_svd linalg_matrix_norm | torch.linalg.matrix_norm(a, ord=2) | torch.linalg.svd(a, full_matrices=False).S[..., 0]
         _linalg_svd linalg_matrix_norm | torch.linalg.matrix_norm(a, ord="nuc") | torch.linalg.svd(a, full_matrices=False).S.sum(-1)
@@ -422,7 +431,6 @@ TABLE: tuple[Instead, ...] = (
         _linalg_eigh linalg_eigh | torch.linalg.eigh(a) | [each.to(a.device) for each in torch.linalg.eigh(a.cpu())]
         _linalg_eigh linalg_eigvalsh | torch.linalg.eigvalsh(a) | torch.linalg.eigvalsh(a.cpu()).to(a.device)
         _linalg_eigh linalg_matrix_rank | torch.linalg.matrix_rank(a, hermitian=True) | torch.linalg.matrix_rank(a.cpu(), hermitian=True).to(a.device)
-        _linalg_eigh linalg_pinv | torch.linalg.pinv(a, hermitian=True) | torch.linalg.pinv(a.cpu(), hermitian=True).to(a.device)
         linalg_matrix_exp matrix_exp | torch.linalg.matrix_exp(a) | torch.linalg.matrix_exp(a.cpu()).to(a.device)
         linalg_ldl_factor_ex linalg_ldl_factor | torch.linalg.ldl_factor(a) | [each.to(a.device) for each in torch.linalg.ldl_factor(a.cpu())]
         geqrf | torch.geqrf(a) | [each.to(a.device) for each in torch.geqrf(a.cpu())]

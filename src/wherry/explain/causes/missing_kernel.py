@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from wherry import backends
+from wherry import backends, tree
 from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.idioms import atom
@@ -56,15 +56,26 @@ def _otherwise(case: Case, operator: str) -> str:
         if found is not None and not found[0].through_cpu:
             return f"Write {_shown(found)}"
     there = detour(case)
-    known = [entry for entry in instead.of(operator) if not entry.through_cpu and not entry.backward]
-    functions = {entry.in_place_of.partition("(")[0] for entry in known}
-    if len(functions) == 1:  # else it is not told which of them the program calls, maybe through a module
-        entry = known[-1]
+    entry = _said_of(case, operator)
+    if entry is not None:
         write = f"In place of {entry.in_place_of}, write {_shown((entry, '; '.join(entry.write.splitlines())))}"
         return write if there is None else f"{write.removesuffix('.')}. Or compute it on the CPU: {there}"
     if there is None:
         return f"Compute it on the CPU: {atom(case.name)}.cpu(), and move the result back."
     return f"Compute it on the CPU, which gradients pass: {there}"
+
+
+def _said_of(case: Case, operator: str) -> instead.Instead | None:
+    """The equivalent for a call that is written in another way: with other arguments, through a module, in an optimizer."""
+    call = case.scene.node
+    if not isinstance(call, ast.Call):
+        return None
+    known = [entry for entry in instead.of(operator) if not entry.through_cpu and not entry.backward]
+    alike = [entry for entry in known if entry.function == instead.called(call)]
+    hidden = tree.is_module(case.scene.here.value(call.func)) or runs_backward(call)
+    if hidden and len({entry.function for entry in known}) == 1:
+        alike = known
+    return alike[-1] if alike else None
 
 
 def _shown(found: tuple[instead.Instead, str]) -> str:
