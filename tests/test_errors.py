@@ -12,6 +12,7 @@ from wherry.errors import (
     BadCount,
     BadRank,
     BadSize,
+    BadVariable,
     CannotRehearse,
     DeviceAbsent,
     NoSuitableDevice,
@@ -20,6 +21,7 @@ from wherry.errors import (
     TorchMissing,
     UnknownDevice,
     UnknownDtype,
+    UnknownOperator,
     UnknownProfile,
     WherryError,
 )
@@ -62,6 +64,17 @@ EXAMPLES = [
         ValueError,
         '"lots" is no size: it does not start with a number. '
         'Write a number and a unit, such as "512MiB", "6GiB" (2**30 bytes each) or "8GB" (10**9 bytes each).',
+    ),
+    (
+        BadVariable("PYTORCH_ENABLE_MPS_FALLBACK", "yes", "Apple MPS"),
+        ValueError,
+        'PYTORCH_ENABLE_MPS_FALLBACK is "yes", which is no number. On Apple MPS, torch reads one when it is imported, and the '
+        "process ends there. Set it to 1 or 0, or unset it.",
+    ),
+    (
+        UnknownOperator("tkae", ["take"]),
+        ValueError,
+        'no operator is called "tkae". Did you mean take? Wildcards find more: "*tkae*".',
     ),
     (
         BadRank("LOCAL_RANK", "one"),

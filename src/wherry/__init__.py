@@ -18,6 +18,8 @@ The map of the tree, upwards from the ground:
     cli  pytest_plugin  notebook                     edges: `wherry ...`, failure reports, %load_ext wherry
 
 Public is what `__all__` lists. All of it is loaded on first use: importing wherry imports no torch.
+
+PYTEST_DONT_REWRITE: a run imports wherry before pytest, which would warn that it can no longer rewrite its assertions.
 """
 
 from __future__ import annotations

@@ -219,7 +219,8 @@ def missing(backend: Backend) -> frozenset[str]:
 
 
 def limits(backend: Backend) -> Iterable[str]:
-    return () if backend.kernels is None else backend.kernels.limits
+    known = {} if backend.kernels is None else backend.kernels.limits
+    return [operator for operator, limit in known.items() if not limit.seldom]
 
 
 OTHER_OVERLOADS = {

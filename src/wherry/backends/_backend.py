@@ -193,11 +193,12 @@ class Limit(NamedTuple):
     """What a kernel refuses that the CPU's takes.
 
     `refuses` is a function of the arguments by name that answers with an exception (type name, text), or None where there is
-    nothing to refuse; `span` the releases for which it does.
+    nothing to refuse; `span` the releases for which it does; `seldom` whether few programs come near it.
     """
 
     refuses: Callable[[Mapping[str, Any]], tuple[str, str] | None]
     span: Span = Span()
+    seldom: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ def _not_hermitian(arguments: _Arguments) -> tuple[str, str] | None:
 
 
 LIMITS: Mapping[str, Limit] = {
-    "linalg_lstsq": Limit(_only_gels),
-    "linalg_ldl_solve": Limit(_not_hermitian),
+    "linalg_lstsq": Limit(_only_gels, seldom=True),
+    "linalg_ldl_solve": Limit(_not_hermitian, seldom=True),
 }
 """`Kernels.limits`: aten/src/ATen/native/BatchLinearAlgebra.cpp and native/cuda/linalg/BatchLinearAlgebra.cpp."""

@@ -198,7 +198,7 @@ class Mps(Backend):
             # https://github.com/pytorch/pytorch/pull/190065
             "adaptive_max_pool2d": Limit(_both_larger_or_both_smaller, Span(until="2.13")),
             "adaptive_max_pool2d_backward": Limit(_both_larger_or_both_smaller, Span(until="2.13")),
-            "convolution": Limit(_no_half_in_three_dimensions),
+            "convolution": Limit(_no_half_in_three_dimensions, seldom=True),
         },
         source="initializers of libtorch_cpu.dylib, torch 2.6 to 2.14, read in November 2026",
     )

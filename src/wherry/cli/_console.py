@@ -7,6 +7,8 @@ is wrong goes to stderr through `complain()`, one sentence.
 from __future__ import annotations
 
 import enum
+import io
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -60,7 +62,12 @@ class Command:
 
 
 def out() -> Console:
-    """The console for people, on stdout. Made anew, so that it looks at the stdout of now."""
+    """The console for people, on stdout. Made anew, so that it looks at the stdout of now.
+
+    What its encoding lacks is shown as an escape: a program's own lines may hold anything.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     return Console(theme=THEME, highlight=False)
 
 

@@ -7,6 +7,7 @@ import json
 import shutil
 import signal
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -202,7 +203,8 @@ def _explain(console: Console, verdict: Verdict) -> None:
     """Why it failed and what to do, where it was a device error."""
     explanation = (verdict.result.error.explanation if verdict.result.error else None) or {}
     culprit = explanation.get("culprit")
-    if isinstance(culprit, dict):
+    strayed = verdict.outcome is Outcome.FAILED  # else it is where it should be
+    if isinstance(culprit, dict) and strayed and culprit["expected_device"] not in (None, culprit["device"]):
         where = f" is on {culprit['device']}, and should be on {culprit['expected_device']}"
         console.print(Text.assemble((str(culprit["name"]), "bad"), where), soft_wrap=True)
     for label in ("why", "fix"):
@@ -248,7 +250,7 @@ def _remark(verdict: Verdict) -> Text:
         return Text(said[0] if said else f"exit status {verdict.result.status}")
     read = message.read(error.type, error.message)
     lacked = {Outcome.NO_KERNEL: read and read.op and f"no {read.op}", Outcome.NO_DTYPE: read and f"no {read.dtype}"}
-    text = Text(lacked.get(verdict.outcome) or error.headline)
+    text = Text(lacked.get(verdict.outcome) or textwrap.shorten(error.headline, 120, placeholder=" ..."))
     if error.where:
         text = Text.assemble((error.where, "heading"), " ", text)
     return text

@@ -10,6 +10,7 @@ import contextlib
 import json
 import linecache
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -174,10 +175,14 @@ def _tell_entries(words: Sequence[str], asked: Sequence[Backend], *, as_json: bo
             table.add_row(name, *(Text(entry.standing.value, _STYLES[entry.standing]) for entry in entries))
         console = out()
         console.print(table)
+        shown = {entry.standing for entries in found.values() for entry in entries}
+        console.print(
+            "", *(Text(f"{each.value}: {_MEANINGS[each]}", "quiet") for each in _MEANINGS if each in shown), sep="\n"
+        )
         for name, entries in found.items():
             remarks = _remarks(entries)
             if remarks:
-                console.print("", Text(name, "heading"), *(Padding(each, (0, 0, 0, 2)) for each in remarks), sep="\n")
+                _show(console, [(0, ""), (0, Text(name, "heading")), *((2, each) for each in remarks)])
     missing = any(entry.standing is Standing.MISSING for entries in found.values() for entry in entries)
     raise typer.Exit(Status.FAILED if missing else Status.OK)
 
@@ -205,7 +210,7 @@ def _remarks(entries: Iterable[Entry]) -> list[RenderableType]:
         if entry.limited:
             lines.append(Text.assemble((f"{entry.backend}  ", "device"), "its kernel takes some sizes or dtypes only"))
         named = next((each for each in entry.overloads if each.named != each.operator), None)
-        if entry.standing in coverage.LACKING and named is not None and not entry.calls:
+        if entry.standing is Standing.MISSING and named is not None and not entry.calls:
             lines.append(Text.assemble((f"{entry.backend}  ", "device"), "its errors name ", named.named))
     return [*lines, *_insteads(known)]
 
@@ -218,16 +223,34 @@ def _supports(supports: Sequence[Support]) -> list[str | tuple[str, str]]:
 
 
 def _insteads(known: Iterable[Instead]) -> list[RenderableType]:
-    table = _grid()
-    table.show_header = False
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    lines: list[RenderableType] = []
     for each in known:
-        table.add_row(Text("instead of", "quiet"), each.in_place_of + (" (its gradient)" if each.backward else ""))
-        table.add_row(Text("write", "quiet"), Text(each.write, "good"))
+        whose = " (its gradient)" if each.backward else ""
+        lines += [*_code("instead of", each.in_place_of + whose, ""), *_code("write", each.write, "good")]
         if each.note:
-            table.add_row("", Text(each.note, "quiet"))
-    return [table] if table.row_count else []
+            lines.append(Padding(Text(each.note, "quiet"), (0, 0, 0, _CODE)))
+    return lines
+
+
+_CODE = len("instead of   ")
+
+
+def _code(label: str, code: str, style: str) -> list[RenderableType]:
+    """Code as it is, to be copied."""
+    labels = (label, *[""] * code.count("\n"))
+    return [
+        Text.assemble((f"{label:{_CODE}}", "quiet"), (line, style), no_wrap=True, overflow="ignore")
+        for label, line in zip(labels, code.splitlines(), strict=True)
+    ]
+
+
+def _show(console: Console, lines: Iterable[tuple[int, RenderableType]]) -> None:
+    """Print lines, each so far from the left. Code is not broken: what is longer than a line goes on in the next."""
+    for indent, line in lines:
+        if isinstance(line, Text) and line.overflow == "ignore":
+            console.print(Text(" " * indent) + line, soft_wrap=True)
+        else:
+            console.print(Padding(line, (0, 0, 0, indent)) if indent else line)
 
 
 # -- by use
@@ -257,7 +280,7 @@ def _tell_used(words: list[str], asked: Sequence[Backend], *, as_json: bool, tim
             _print(out(), words[0], verdict, found)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    ran = verdict.outcome is Outcome.OK
+    ran = verdict.outcome is Outcome.OK and all(each.operators for each in found)
     raise typer.Exit(Status.OK if ran and all(each.runs for each in found) else Status.FAILED)
 
 
@@ -270,13 +293,16 @@ def _print(console: Console, name: str, verdict: Verdict, found: Sequence[Covera
         console.print(Text.from_ansi("\n".join(verdict.last_lines(_SHOWN_LINES))), soft_wrap=True)
         failed = f"{name} failed on the CPU{where}: {said}. What it used until then:"
         console.print("", Text(failed, "bad"), sep="\n", soft_wrap=True)
+    if not first.operators:
+        console.print(f"{name} used no operator of torch that was seen: nothing is known of it.", soft_wrap=True)
+        return
     used = f" used {first.operators:,} operators of torch {_release()} on the CPU, in {first.calls:,} calls and "
     console.print(Text.assemble((name, "heading"), used, format_duration(verdict.seconds), "."), soft_wrap=True)
     for each in found:
-        console.print("", *_covered(each), sep="\n")
+        _show(console, [(0, ""), *_covered(each)])
 
 
-def _covered(found: Coverage) -> list[RenderableType]:
+def _covered(found: Coverage) -> list[tuple[int, RenderableType]]:
     missing = [lack for lack in found.lacks if lack.support.standing is Standing.MISSING]
     through = [lack for lack in found.lacks if lack.support.standing is Standing.FALLS_BACK]
     clauses = []
@@ -289,23 +315,26 @@ def _covered(found: Coverage) -> list[RenderableType]:
     line = Text.assemble((found.backend, "device"), "  ")
     for index, (text, style) in enumerate(clauses):
         line.append(", " if index else "").append(text, style)
-    parts: list[RenderableType] = [line]
-    parts += [Padding(_lack(lack), (0, 0, 0, 2)) for lack in found.lacks]
+    parts: list[tuple[int, RenderableType]] = [(0, line)]
+    for lack in found.lacks:
+        parts += _lack(lack)
+    if found.limited:
+        told = f"does not take every size or dtype: {', '.join(found.limited)}. wherry run --on {found.backend} tells."
+        parts.append((2, Text(told, "warning")))
     if found.unknown:
         names = ", ".join(found.unknown[:6]) + (", ..." if len(found.unknown) > 6 else "")
-        parts.append(Padding(Text(f"not known: {names}, of other libraries", "quiet"), (0, 0, 0, 2)))
+        parts.append((2, Text(f"not known: {names}, of other libraries", "quiet")))
     variables = {
         backend.kernels.variable for backend in backends.all() if backend.name == found.backend and backend.kernels
     }
     if missing and (variable := next(iter(variables), None)):
         across = format_bytes(sum(lack.nbytes for lack in found.lacks))
-        parts.append(
-            Padding(Text(f"With {variable}=1 they go through the CPU: {across} across.", "quiet"), (0, 0, 0, 2))
-        )
+        told = f"With {variable}=1 they go through the CPU: {across} across."
+        parts.append((2, Text(told, "quiet")))
     return parts
 
 
-def _lack(lack: Lack) -> RenderableType:
+def _lack(lack: Lack) -> list[tuple[int, RenderableType]]:
     support = lack.support
     head = Text.assemble(
         (support.named, "heading"), "  ", (support.standing.value, _STYLES[support.standing]), f"  {_times(lack.count)}"
@@ -316,16 +345,17 @@ def _lack(lack: Lack) -> RenderableType:
     ]
     if more > 0:
         lines.append(Text(f"and {more} more {'line' if more == 1 else 'lines'}", "quiet"))
-    body = [*lines, *_suggestion(lack)]
-    return Group(head, *(Padding(each, (0, 0, 0, 2)) for each in body))
+    return [(2, head), *((4, each) for each in (*lines, *_suggestion(lack)))]
 
 
 def _suggestion(lack: Lack) -> list[RenderableType]:
     """What to write in place of the first line that calls it: in the program's own words, where they are understood."""
+    if re.search(r"\b(backward|grad)\(", _source(lack.uses[0])):
+        return []  # it goes away with what it is the gradient of
     falls_back = lack.support.standing is Standing.FALLS_BACK
     known = [each for each in lack.instead if not (falls_back and each.through_cpu)]  # it takes that way as it is
     operator = lack.support.operator.removeprefix("aten::").partition(".")[0]
-    for call in _calls(_source(lack.uses[0])):
+    for call in _expressions(_source(lack.uses[0])):
         found = instead.in_words_of(call, operator=operator)
         if found is not None and found[0] in known:
             entry, write = found
@@ -333,10 +363,11 @@ def _suggestion(lack: Lack) -> list[RenderableType]:
     return _insteads([each for each in known if not each.backward][:1])
 
 
-def _calls(line: str) -> Iterator[ast.Call]:
-    """The calls in a line of a program, the outermost first; none where it is no whole statement."""
+def _expressions(line: str) -> Iterator[ast.expr]:
+    """The calls in a line of a program and what is read off them, the outermost first; none of half a statement."""
     with contextlib.suppress(SyntaxError):
-        yield from (node for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Call))
+        wanted = (ast.Call, ast.Attribute, ast.Subscript, ast.BinOp)
+        yield from (node for node in ast.walk(ast.parse(line)) if isinstance(node, wanted))
 
 
 def _times(count: int) -> str:

@@ -14,7 +14,7 @@ from wherry.explain.tensors import facts_of, is_operand
 def detour(case: Case) -> str | None:
     """The code, or None where what the call is given is not on the device itself, but held by something that is called."""
     source, whole = case.scene.here.source, case.scene.node
-    if not isinstance(whole, ast.Call):
+    if not isinstance(whole, ast.Call) or holds_weights(case):
         return None
     call = copy.deepcopy(whole)
     device: str | None = None
@@ -42,6 +42,9 @@ def detour(case: Case) -> str | None:
     text = " ".join(ast.unparse(call).split())
     node: ast.AST = whole
     while isinstance(parent := source.parent(node), ast.Attribute | ast.Subscript) and parent.value is node:
+        outer = source.parent(parent)
+        if isinstance(outer, ast.Call) and outer.func is parent:
+            break  # a method of the result, which is called where it is wanted
         text += ast.unparse(parent)[len(ast.unparse(parent.value)) :]
         node = parent
     if receiver and isinstance(whole.func, ast.Attribute) and whole.func.attr.endswith("_"):
@@ -51,6 +54,26 @@ def detour(case: Case) -> str | None:
     return f"{text}.to({home})" if len(text) <= 160 else f"{shortened(text)}.to({home})"
 
 
+def holds_weights(case: Case) -> bool:
+    """Whether what is called holds tensors of its own, which would stay where they are: a layer, a network.
+
+    Where its value is not known, whatever is not called by a name of PyTorch's may be one.
+    """
+    whole = case.scene.node
+    if not isinstance(whole, ast.Call):
+        return False
+    value = case.scene.here.value(whole.func)
+    if value is not tree.MISSING:
+        held = vars(value) if hasattr(value, "__dict__") and not isinstance(value, type) else {}
+        if "_modules" not in held or "_parameters" not in held:
+            return False
+        return any(map(is_operand, (found.value for found in tree.search([("", value)], most=2_000, depth=8))))
+    root = whole.func
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return isinstance(root, ast.Name) and root.id == "self" and isinstance(whole.func, ast.Attribute)
+
+
 def _is_on_device(node: ast.expr, case: Case) -> bool:
     """Whether an argument is a tensor there, or an expression of one."""
     value = case.scene.here.value(node)
@@ -58,6 +81,11 @@ def _is_on_device(node: ast.expr, case: Case) -> bool:
         return is_operand(value) and facts_of(value).device not in (None, "cpu")
     if not isinstance(node, ast.BinOp | ast.UnaryOp | ast.Call | ast.Subscript | ast.Attribute):
         return False
+    if isinstance(node, ast.Call) and any(
+        keyword.arg == "device" and not (isinstance(keyword.value, ast.Constant) and keyword.value.value == "cpu")
+        for keyword in node.keywords
+    ):
+        return True  # made there
     if isinstance(node, ast.Attribute) and node.attr in ("shape", "dtype", "ndim", "device"):
         return False
     return any(

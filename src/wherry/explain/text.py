@@ -66,7 +66,14 @@ def _described(culprit: Culprit, op: str | None) -> str:
     if culprit.kind == "unsupported-sizes":
         return f"{place}, which does not pool it to these sizes"
     if culprit.kind == "unsupported-dtype":
-        return f"{culprit.dtype or 'of a dtype'} that {culprit.expected_device or 'the device'} does not have"
+        device = culprit.expected_device or "the device"
+        if culprit.dtype in ("float32", "float16", "bfloat16"):  # it is what it becomes that is refused
+            return f"{culprit.dtype}, and asked to be of a dtype that {device} does not have"
+        return (
+            f"{culprit.dtype}, which {device} does not have"
+            if culprit.dtype
+            else f"of a dtype that {device} does not have"
+        )
     if culprit.kind == "absent-device":
         return "sent to a device that is not here"
     if culprit.expected_device and culprit.expected_device != culprit.device:

@@ -273,8 +273,8 @@ def limits(operator: str, backend: Backend) -> dict[str, str]:
     Nothing is known of most: an empty answer is no promise.
 
     >>> from wherry import backends
-    >>> limits("aten::mm", backends.find("cuda"))["int64"]
-    "\"addmm_cuda\" not implemented for 'Long'"
+    >>> print(limits("aten::mm", backends.find("cuda"))["int64"])
+    "addmm_cuda" not implemented for 'Long'
 
     Args:
         operator: An overload: "aten::mm", or without the namespace that most have.
@@ -294,10 +294,11 @@ def limits(operator: str, backend: Backend) -> dict[str, str]:
 
 
 def is_limited(operator: str, backend: Backend) -> bool:
-    """Whether a backend's kernel for an operator, or the one that it is computed by, refuses some arguments, as is known."""
+    """Whether a backend's kernel for an operator, or the one that it is computed by, refuses arguments that programs have."""
     known = {} if backend.kernels is None else backend.kernels.limits
     name = operator.removeprefix("aten::")
-    return any(each in known and known[each].span.holds(release()) for each in (name, f"_{name}"))
+    found = [known[each] for each in (name, f"_{name}") if each in known]
+    return any(limit.span.holds(release()) and not limit.seldom for limit in found)
 
 
 @cache

@@ -119,6 +119,7 @@ class Coverage:
         lacks: Those without a kernel: what raises first, then what goes through the CPU; gradients after the rest, else by
             the number of calls.
         unknown: Overloads of other libraries that nobody here knows about.
+        limited: Operators whose kernels do not take every size or dtype, as is known; whether they took these is not.
     """
 
     backend: str
@@ -126,6 +127,7 @@ class Coverage:
     calls: int
     lacks: tuple[Lack, ...]
     unknown: tuple[str, ...]
+    limited: tuple[str, ...]
 
     @property
     def runs(self) -> bool:
@@ -139,6 +141,7 @@ class Coverage:
             "calls": self.calls,
             "lacks": [lack.to_json() for lack in self.lacks],
             "unknown": list(self.unknown),
+            "limited": list(self.limited),
         }
 
 
@@ -181,7 +184,8 @@ def _matching(name: str) -> list[str]:
             raise UnknownOperator(name, [])
         return matches
     base = short.partition(".")[0]  # "take.out", or "linalg.svd"
-    for candidate in (underscored, base, _snake(short), f"_{underscored}"):
+    snake, last = _snake(short), short.rpartition(".")[2]
+    for candidate in (underscored, base, snake, f"_{underscored}", re.sub(r"\dd$", "", snake), last):
         if candidate in known:
             return [candidate]
     near = difflib.get_close_matches(_snake(underscored), known, n=3, cutoff=0.75)
@@ -214,7 +218,9 @@ def entry(operator: str, backend: Backend) -> Entry:
     overloads = tuple(catalog.support(overload, backend) for overload in operators()[operator])
     standing = _standing(overloads)
     reached = reach.lacking(operator, backend)
-    forward, backward = _by_gravity(reached.forward), _by_gravity(reached.backward)
+    # What one is made of does not matter where it is caught as a whole.
+    forward = () if standing is Standing.FALLS_BACK else _by_gravity(reached.forward)
+    backward = _by_gravity(reached.backward)
     if standing is Standing.COMPOSITE and forward and reached.always:
         standing = forward[-1].standing  # the mildest: other calls of it may do worse
     refuses = next((found for each in overloads if (found := catalog.limits(each.operator, backend))), {})
@@ -266,7 +272,7 @@ def of_uses(uses: Iterable[Use], backend: Backend) -> Coverage:
     by_operator: dict[str, list[Use]] = {}
     for use in uses:
         by_operator.setdefault(use.operator, []).append(use)
-    lacks, unknown = [], []
+    lacks, unknown, limited = [], [], []
     for operator, calls in by_operator.items():
         support = catalog.support(operator, backend)
         if support.standing in LACKING:
@@ -274,6 +280,9 @@ def of_uses(uses: Iterable[Use], backend: Backend) -> Coverage:
             lacks.append(Lack(support, tuple(calls), instead.of(operator.removeprefix("aten::").partition(".")[0])))
         elif support.evidence is Evidence.NONE:
             unknown.append(operator)
+        elif catalog.is_limited(operator.removeprefix("aten::").partition(".")[0], backend):
+            limited.append(operator)
     lacks.sort(key=lambda it: (LACKING.index(it.support.standing), "backward" in it.support.operator, -it.count))
     total = sum(use.count for calls in by_operator.values() for use in calls)
-    return Coverage(backend.name, len(by_operator), total, tuple(lacks), tuple(sorted(unknown)))
+    others = tuple(sorted(unknown)), tuple(sorted(limited))
+    return Coverage(backend.name, len(by_operator), total, tuple(lacks), *others)

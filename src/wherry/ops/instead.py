@@ -99,9 +99,28 @@ def in_words_of(call: ast.expr, *, operator: str | None = None, backward: bool =
     for entry in TABLE if operator is None else of(operator):
         if entry.backward is backward:
             found = _bound(_pattern(entry.in_place_of), call)
-            if found is not None:
+            if found is not None and not _runs_twice(entry.write, found):
                 return entry, _put_into(entry.write, found)
     return None
+
+
+_CHEAP = frozenset(
+    "abs contiguous detach exp flatten float half log log_softmax long mean permute reshape sigmoid softmax squeeze sum t "
+    "transpose unsqueeze view".split()
+)
+"""Methods of a tensor that may as well be called twice."""
+
+
+def _runs_twice(write: str, found: Mapping[str, ast.expr]) -> bool:
+    """Whether a call of the program's would stand in the code more than once: it may draw, count, train or take long."""
+    used = [part.id for part in ast.walk(ast.parse(write)) if isinstance(part, ast.Name)]
+    return any(used.count(name) > 1 and any(map(_is_dear, ast.walk(each))) for name, each in found.items())
+
+
+def _is_dear(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and not (
+        isinstance(node.func, ast.Attribute) and node.func.attr in _CHEAP and not _is_namespace(node.func.value)
+    )
 
 
 @cache
@@ -169,12 +188,16 @@ def _calls_alike(pattern: ast.Call, node: ast.Call, found: dict[str, ast.expr]) 
             return False
         if not _matches(each, one, found):
             return False
-    for number, (name, each) in enumerate(wanted.items()):
-        position = len(asked) + number  # keywords are written in the order of the function's parameters
-        one = named.pop(name) if name in named else given[position] if position < len(given) else None
+    position = len(asked)
+    for name, each in wanted.items():
+        if name in named:
+            one = named.pop(name)
+        else:  # keywords are written in the order of the function's parameters
+            one = given[position] if position < len(given) else None
+            position += 1
         if not _matches(each, one, found):
             return False
-    return not named and len(given) <= len(asked) + len(wanted)
+    return not named and len(given) <= position
 
 
 def called(call: ast.Call) -> str | None:

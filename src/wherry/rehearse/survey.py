@@ -39,9 +39,17 @@ class SurveyMode(Mode):
         name = catalog.whole(name, running_call().name) or name if name in catalog.PARTS else name
         out = super().__torch_dispatch__(func, types, args, kwargs)
         if out is not NotImplemented:
-            nbytes = crossing(operands_of(func, args, kwargs or {}), out) if _is_lacked(name) else 0
+            nbytes = _crossing(name, func, args, kwargs or {}, out) if _is_lacked(name) else 0
             uses.add(name, nbytes, callsite.user_frame(sys._getframe(1)))
         return out
+
+
+def _crossing(name: str, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+    """How many bytes would cross on a device that lacks an operator."""
+    operands = tuple(operands_of(func, args, kwargs))
+    named = next(s.named for b in backends.all() if (s := catalog.support(name, b)).standing in LACKING)
+    makes_out = named != name and not any(operand.output for operand in operands)
+    return crossing(operands, out, makes_out=makes_out)
 
 
 def _is_lacked(name: str) -> bool:

@@ -20,7 +20,7 @@ from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.idioms import atom
 from wherry.explain.lacked import runs_backward
 from wherry.explain.message import Complaint
-from wherry.explain.on_the_cpu import detour
+from wherry.explain.on_the_cpu import detour, holds_weights
 from wherry.explain.source import Site, shortened
 from wherry.ops import instead
 
@@ -60,6 +60,12 @@ def _otherwise(case: Case, operator: str) -> str:
     if entry is not None:
         write = f"In place of {entry.in_place_of}, write {_shown((entry, '; '.join(entry.write.splitlines())))}"
         return write if there is None else f"{write.removesuffix('.')}. Or compute it on the CPU: {there}"
+    if there is None and holds_weights(case):
+        whole = case.scene.node
+        assert isinstance(whole, ast.Call)
+        called = shortened(case.scene.here.source.text(whole.func))
+        alone = f"Inside of {called}, compute on the CPU what needs {operator}, and that alone"
+        return f"{alone}: .cpu() before it, .to(device) after it."
     if there is None:
         return f"Compute it on the CPU: {atom(case.name)}.cpu(), and move the result back."
     return f"Compute it on the CPU, which gradients pass: {there}"

@@ -65,6 +65,16 @@ def recognise(case: Case) -> Advice | None:
 def _asking_less(case: Case, node: ast.Call, said: str, narrow: str) -> str:
     """For a call that itself asks for the dtype."""
     source = case.scene.here.source
+    if (
+        isinstance(node.func, ast.Attribute)
+        and node.func.attr == "to"
+        and any(
+            isinstance(each, ast.Constant) and str(each.value).startswith("cpu")
+            for each in (*node.args, *(keyword.value for keyword in node.keywords))
+        )
+    ):
+        receiver = source.text(node.func.value)
+        return f"Move it first, and cast it there: {receiver}.cpu().to({said.removeprefix('dtype=')})"
     if not said.startswith("."):
         return f"Ask for {narrow}: {narrower(node, source, narrow)}"
     if any(moves(part) for part in ast.walk(node)):

@@ -15,7 +15,7 @@ from wherry.explain.case import Case
 from wherry.explain.causes._cause import Advice, Cause, Example
 from wherry.explain.idioms import atom
 from wherry.explain.message import Complaint
-from wherry.explain.on_the_cpu import detour
+from wherry.explain.on_the_cpu import detour, holds_weights
 
 
 def recognise(case: Case) -> Advice | None:
@@ -27,6 +27,8 @@ def recognise(case: Case) -> Advice | None:
     have = "" if pooled is None else f" {case.name} is {' x '.join(map(str, pooled[-2:]))}."
     why = f"On {case.device.partition(':')[0]}, adaptive pooling takes only sizes of which one is a multiple of the other.{have}"
     there = detour(case) or f"{atom(case.name)}.cpu(), and move the result back"
+    if holds_weights(case):
+        there = "move what the pooling layer is given by .cpu(), and its result back; the layers around it stay where they are"
     return Advice(why, f"Choose sizes of which one divides the other, or compute it on the CPU: {there}")
 
 
