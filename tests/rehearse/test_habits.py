@@ -248,3 +248,9 @@ def test_export_of_a_module_on_the_host_is_not(device: str) -> None:
         program = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))
 
     assert program.module()(torch.ones(1, 2)).shape == (1, 2)
+
+
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_range_is_made_on_the_device(device: str) -> None:
+    assert torch.range(0, 3, device=device).device.type == torch.device(device).type
+    assert torch.range(0, 3).device.type == "cpu"

@@ -101,6 +101,14 @@ def asarray(original: Any, mode: Mode, obj: Any, **kwargs: Any) -> Tensor:
     return relocate(mode, original(obj, **kwargs), place)
 
 
+def range_(original: Any, mode: Mode, *args: Any, **kwargs: Any) -> Tensor:
+    """torch.range, whose binding guards the device before it dispatches (autograd/python_torch_functions_manual.cpp)."""
+    if _is_meta(kwargs) or kwargs.get("out") is not None:
+        return original(*args, **kwargs)
+    place = _asked(mode, kwargs)
+    return _built_at(place, lambda: original(*args, **{**kwargs, "device": "cpu"}))
+
+
 def sparse(original: Any, mode: Mode, *args: Any, **kwargs: Any) -> Tensor:
     """torch.sparse_*_tensor: without a device argument, where its values are."""
     device = kwargs.pop("device", None)
@@ -146,6 +154,7 @@ _CONSTRUCTORS: dict[str, Any] = {
     "tensor": tensor,
     "as_tensor": as_tensor,
     "asarray": asarray,
+    "range": range_,
     **dict.fromkeys(
         (
             "sparse_coo_tensor",
