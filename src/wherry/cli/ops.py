@@ -192,8 +192,7 @@ def _remarks(entries: Iterable[Entry]) -> list[RenderableType]:
     lines: list[RenderableType] = []
     known: dict[Instead, None] = {}
     for entry in entries:
-        lacks = entry.standing in coverage.LACKING
-        lacks = lacks or bool(entry.calls) or entry.limited
+        lacks = entry.standing in catalog.LACKING or entry.calls or entry.limited
         wanted = [each for each in entry.instead if (entry.calls_backward if each.backward else lacks)]
         known.update(dict.fromkeys(wanted))
         parts = [

@@ -20,7 +20,7 @@ import enum
 import importlib.metadata
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -39,6 +39,10 @@ class Standing(enum.Enum):
     MISSING = "missing"  # it raises; or goes through the CPU, where a variable says so
     FOREIGN = "foreign"  # it belongs to another backend: nothing but that one's own code calls it
     UNKNOWN = "unknown"  # neither torch's tables nor the dispatcher know it
+
+
+LACKING = (Standing.MISSING, Standing.FALLS_BACK)
+"""Of an operator that a device has no kernel for, the worse first."""
 
 
 class Evidence(enum.Enum):
@@ -124,16 +128,16 @@ VALUES_ONLY = frozenset(
 """Functions that need singular values or eigenvalues without their vectors, by the `__name__` of the C function."""
 
 
-def whole(operator: str, caller: str | None) -> str | None:
+def whole(operator: str, caller: Callable[[], str | None]) -> str | None:
     """The implicitly composite operator that a call is a part of, where a device may catch that before it is taken apart.
 
     `linalg_svd` falls back as a whole on MPS up to 2.13, whoever calls it, while `linalg_svdvals` calls `_linalg_svd` itself.
 
     Args:
         operator: What is called, with its namespace.
-        caller: The `__name__` of the C function that the program called.
+        caller: Answers with the `__name__` of the C function that the program called; asked where it matters, for it takes long.
     """
-    return PARTS[operator] if operator in PARTS and caller not in VALUES_ONLY else None
+    return PARTS[operator] if operator in PARTS and caller() not in VALUES_ONLY else None
 
 
 PARTS = {"aten::_linalg_svd": "aten::linalg_svd"}
@@ -237,7 +241,7 @@ def _missing_sibling(name: str, entry: Native, backend: Backend) -> Support | No
         found = native(sibling)
         if found is not None and found.composite is None:
             below = support(sibling, backend)
-            if below.standing in (Standing.MISSING, Standing.FALLS_BACK):
+            if below.standing in LACKING:
                 return below
     return None
 

@@ -17,10 +17,8 @@ from wherry.backends import Backend
 from wherry.errors import UnknownOperator
 from wherry.events import Use
 from wherry.ops import catalog, instead, reach
-from wherry.ops.catalog import Evidence, Standing, Support
+from wherry.ops.catalog import LACKING, Evidence, Standing, Support
 from wherry.ops.instead import Instead
-
-LACKING = (Standing.MISSING, Standing.FALLS_BACK)
 
 
 @dataclass(frozen=True, slots=True)

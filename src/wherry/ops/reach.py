@@ -106,11 +106,11 @@ def lacking(operator: str, backend: Backend) -> Lacking:
 
 def _on(route: Route, backend: Backend) -> Iterator[Support]:
     """The first on a route that the backend lacks, if nothing before it has a kernel there."""
-    from wherry.ops.catalog import Standing, support
+    from wherry.ops.catalog import LACKING, Standing, support
 
     for overload in route:
         found = support(overload, backend)
-        if found.standing in (Standing.MISSING, Standing.FALLS_BACK):
+        if found.standing in LACKING:
             yield found
         if found.standing is not Standing.COMPOSITE:
             return

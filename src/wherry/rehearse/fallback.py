@@ -26,7 +26,7 @@ from wherry.backends import Backend
 from wherry.dispatch import OpOverload, runner, signature
 from wherry.errors import BadVariable
 from wherry.ops import catalog
-from wherry.ops.catalog import Standing, Support
+from wherry.ops.catalog import LACKING, Standing, Support
 from wherry.rehearse import dtypes
 from wherry.rehearse.absence import exception
 from wherry.rehearse.records import CPU, HOST, PINNED, Operand, mark_all, operands_of
@@ -45,8 +45,6 @@ _environment = dict(os.environ)
 
 This module is imported right after torch under `wherry run`, and by the first `wherry.rehearse` elsewhere.
 """
-
-_LACKING = (Standing.MISSING, Standing.FALLS_BACK)
 
 
 def is_asked_for(backend: Backend, environ: Mapping[str, str] = _environment) -> bool:
@@ -85,9 +83,9 @@ def of(func: OpOverload, otherwise: _Special | None) -> _Special | None:
     """
     name = signature(func).name
     able = [backend for backend in backends.all() if backend.virtual is not None]
-    lacking = {b: found for b in able if (found := catalog.support(name, b)).standing in _LACKING}
+    lacking = {b: found for b in able if (found := catalog.support(name, b)).standing in LACKING}
     apart = {
-        b for b in able if any(catalog.support(part, b).standing in _LACKING for part in catalog.MADE_OF.get(name, ()))
+        b for b in able if any(catalog.support(part, b).standing in LACKING for part in catalog.MADE_OF.get(name, ()))
     }
     if not lacking and not apart:
         return otherwise
@@ -153,7 +151,7 @@ def _named(call: Call) -> str:
     sig = signature(func)
     if session.narrow and sig.device is not None:  # its result is made before it is filled
         dtypes.check_new(session, sig.name, dtypes.asked(args, kwargs), here)
-    whole = catalog.whole(sig.name, running_call().name) if sig.name in catalog.PARTS else None
+    whole = catalog.whole(sig.name, lambda: running_call().name)
     if whole is not None:
         outer = catalog.support(whole, session.backend)
         if outer.standing is Standing.FALLS_BACK:

@@ -8,12 +8,13 @@ calls where that matters.
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import Any
 
 from wherry import backends, callsite
 from wherry.dispatch import OpOverload, signature
 from wherry.ops import catalog
-from wherry.ops.coverage import LACKING
+from wherry.ops.catalog import LACKING
 from wherry.rehearse.fallback import crossing
 from wherry.rehearse.mode import Mode
 from wherry.rehearse.records import operands_of
@@ -36,22 +37,20 @@ class SurveyMode(Mode):
         name = signature(func).name
         if name in catalog.MADE_OF:
             return self.decompose(func, args, kwargs or {})
-        name = catalog.whole(name, running_call().name) or name if name in catalog.PARTS else name
+        name = catalog.whole(name, lambda: running_call().name) or name
         out = super().__torch_dispatch__(func, types, args, kwargs)
         if out is not NotImplemented:
-            nbytes = _crossing(name, func, args, kwargs or {}, out) if _is_lacked(name) else 0
+            named = _named_where_lacked(name)
+            nbytes = 0
+            if named is not None:  # what would cross on such a device
+                operands = tuple(operands_of(func, args, kwargs or {}))
+                nbytes = crossing(operands, out, makes_out=named != name and not any(o.output for o in operands))
             uses.add(name, nbytes, callsite.user_frame(sys._getframe(1)))
         return out
 
 
-def _crossing(name: str, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-    """How many bytes would cross on a device that lacks an operator."""
-    operands = tuple(operands_of(func, args, kwargs))
-    named = next(s.named for b in backends.all() if (s := catalog.support(name, b)).standing in LACKING)
-    makes_out = named != name and not any(operand.output for operand in operands)
-    return crossing(operands, out, makes_out=makes_out)
-
-
-def _is_lacked(name: str) -> bool:
-    """Whether some backend has no kernel for an operator."""
-    return any(catalog.support(name, backend).standing in LACKING for backend in backends.all())
+@cache
+def _named_where_lacked(name: str) -> str | None:
+    """What a backend without a kernel for an operator calls it; None where all have one."""
+    found = (catalog.support(name, backend) for backend in backends.all())
+    return next((support.named for support in found if support.standing in LACKING), None)
