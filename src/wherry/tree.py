@@ -43,6 +43,7 @@ class Kind(enum.Enum):
     DEFAULT = "default"  # the default of a function's argument
     BOUND = "bound"  # the arguments of functools.partial, the object of a bound method
     GRAD = "grad"  # of a tensor
+    CLASS = "class"  # in the body of a module's class
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +295,8 @@ def _torch(module: str, name: str) -> object:
     return vars(sys.modules[module]).get(name) if module in sys.modules else None
 
 
-def children(obj: object) -> Iterator[tuple[Step, Any]]:
-    """The parts of one object, each with the step that leads to it."""
+def children(obj: object, *, most: int | None = 2_000) -> Iterator[tuple[Step, Any]]:
+    """The parts of one object, each with the step that leads to it; of a container the first `most`, or all."""
     if type(obj) is Described:
         for step, value in obj.parts:
             if obj.role == "optimizer" and step.key == "state" and is_a(value, dict):
@@ -306,32 +307,32 @@ def children(obj: object) -> Iterator[tuple[Step, Any]]:
     if is_tensor(obj) or is_opaque(obj):
         return
     if is_a(obj, dict):
-        for key, value in list(islice(dict.items(obj), 2_000)):  # type: ignore[arg-type]
-            yield Step(Kind.ITEM, _plain(key), _item_text(key)), value
+        for key, value in list(islice(dict.items(obj), most)):  # type: ignore[arg-type]
+            yield item_step(key), value
     elif is_a(obj, list) or is_a(obj, tuple) or is_a(obj, deque):
         names = class_attribute(obj, "_fields")
         base: Any = list if is_a(obj, list) else tuple if is_a(obj, tuple) else deque
-        for index, value in enumerate(list(islice(base.__iter__(obj), 2_000))):
+        for index, value in enumerate(list(islice(base.__iter__(obj), most))):
             if base is tuple and type(names) is tuple and index < len(names) and type(names[index]) is str:
                 yield Step(Kind.ATTRIBUTE, names[index], f".{names[index]}"), value
             else:
                 yield Step(Kind.ITEM, index, f"[{index}]"), value
     elif is_a(obj, set) or is_a(obj, frozenset):
         base = set if is_a(obj, set) else frozenset
-        for value in list(islice(base.__iter__(obj), 2_000)):
+        for value in list(islice(base.__iter__(obj), most)):
             yield Step(Kind.ITEM, None, "{...}"), value
     elif type(obj) in (types.FunctionType, types.MethodType, partial):
         yield from _bound(obj)
         return
     if is_optimizer(obj):
-        yield from _of_optimizer(obj)
+        yield from _of_optimizer(obj, most)
         return
     if is_module(obj):
         yield from _of_module(obj)
         return
     if has_class(obj, "collections", "UserDict", "UserList"):
-        yield from children(instance_dict(obj).get("data"))
-    for name, value in list(islice(instance_dict(obj).items(), 2_000)):
+        yield from children(instance_dict(obj).get("data"), most=most)
+    for name, value in list(islice(instance_dict(obj).items(), most)):
         if type(name) is str and not (name == "data" and has_class(obj, "collections", "UserDict", "UserList")):
             yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
     yield from _slots(obj)
@@ -367,11 +368,11 @@ def _of_module(obj: object) -> Iterator[tuple[Step, Any]]:
                 yield Step(Kind.ATTRIBUTE, registry, f".{registry}[...]"), value
 
 
-def _of_optimizer(obj: object) -> Iterator[tuple[Step, Any]]:
+def _of_optimizer(obj: object, most: int | None) -> Iterator[tuple[Step, Any]]:
     own = instance_dict(obj)
     state = own.get("state")
     if is_a(state, dict):
-        for value in list(islice(dict.values(state), 2_000)):  # type: ignore[arg-type]
+        for value in list(islice(dict.values(state), most)):  # type: ignore[arg-type]
             yield Step(Kind.STATE, None, ".state[p]"), value
     groups = own.get("param_groups")
     if is_a(groups, list):
@@ -417,6 +418,11 @@ def _slots(obj: object) -> Iterator[tuple[Step, Any]]:
                     yield Step(Kind.ATTRIBUTE, name, f".{name}"), member.__get__(obj)
                 except (AttributeError, TypeError):
                     continue
+
+
+def item_step(key: object) -> Step:
+    """The step to the value of a key of a dictionary."""
+    return Step(Kind.ITEM, _plain(key), _item_text(key))
 
 
 def _plain(key: object) -> object:
