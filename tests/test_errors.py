@@ -15,10 +15,12 @@ from wherry.errors import (
     BadVariable,
     CannotRehearse,
     DeviceAbsent,
+    MissingExtra,
     NoSuitableDevice,
     ScriptError,
     ScriptMissing,
     TorchMissing,
+    Unconvertible,
     UnknownDevice,
     UnknownDtype,
     UnknownOperator,
@@ -121,6 +123,29 @@ EXAMPLES = [
         ImportError,
         "wherry.pick() needs torch, which is installed but does not import: "
         "libcudart.so.13: cannot open shared object file",
+    ),
+    (
+        MissingExtra("MLX", "mlx"),
+        ImportError,
+        'MLX is not installed. Install it with: pip install "wherry[mlx]"',
+    ),
+    (
+        MissingExtra("MLX", "mlx", note="Nobody builds it for Windows."),
+        ImportError,
+        'MLX is not installed. Install it with: pip install "wherry[mlx]" Nobody builds it for Windows.',
+    ),
+    (
+        MissingExtra("MLX", "mlx", reason="libmlx.so: cannot open shared object file"),
+        ImportError,
+        "MLX is installed but does not import: libmlx.so: cannot open shared object file. "
+        'Install it with: pip install "wherry[mlx]"',
+    ),
+    (
+        Unconvertible(
+            "A complex128 tensor", "an MLX array", why="MLX has no complex128", fix="Use .to(torch.complex64)."
+        ),
+        TypeError,
+        "A complex128 tensor cannot become an MLX array: MLX has no complex128. Use .to(torch.complex64).",
     ),
     (ScriptError("train.py", "invalid syntax", line=7), RuntimeError, "train.py, line 7: invalid syntax."),
     (

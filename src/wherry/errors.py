@@ -13,6 +13,8 @@
     +-- NoSuitableDevice   (RuntimeError)       devices are here, none of them meets what was asked for
     +-- CannotRehearse     (RuntimeError)       this backend or torch cannot be rehearsed
     +-- TorchMissing       (ImportError)        torch is not installed, or does not import
+    +-- MissingExtra       (ImportError)        a package that an extra brings is not installed, or does not import
+    +-- Unconvertible      (TypeError)          a tensor or an array that another library cannot hold as it is
     +-- ScriptError        (RuntimeError)       `wherry run` cannot start the program
         +-- ScriptMissing  (FileNotFoundError)  there is no such script
 
@@ -305,6 +307,48 @@ class TorchMissing(WherryError, ImportError):
         if self.reason:
             return f"{self.what} needs torch, which is installed but does not import: {self.reason}"
         return f"{self.what} needs torch, which is not installed here. Install it with: pip install 'wherry[torch]'"
+
+
+class MissingExtra(WherryError, ImportError):
+    """A package that one of wherry's extras brings is not installed, or does not import.
+
+    Attributes:
+        package: What is missing, as it is written in a sentence: "MLX".
+        extra: The extra of wherry that brings it: "mlx".
+        reason: Why the import failed when the package is installed, or None when it is not.
+        note: What else is to be known on this machine, as a sentence, such as that nobody builds the package for it; or None.
+    """
+
+    def __init__(self, package: str, extra: str, *, reason: str | None = None, note: str | None = None) -> None:
+        self.package = package
+        self.extra = extra
+        self.reason = reason
+        self.note = note
+
+    def __str__(self) -> str:
+        what = "is not installed" if self.reason is None else f"is installed but does not import: {self.reason}"
+        note = f" {self.note}" if self.note else ""
+        return f'{self.package} {what}. Install it with: pip install "wherry[{self.extra}]"{note}'
+
+
+class Unconvertible(WherryError, TypeError):
+    """A tensor or an array that another library cannot hold as it is.
+
+    Attributes:
+        what: What was to be converted, as the subject of a sentence: "A sparse_coo tensor".
+        to: What it was to become: "a NumPy array".
+        why: Why it cannot, as a clause.
+        fix: What to do instead, as a sentence.
+    """
+
+    def __init__(self, what: str, to: str, *, why: str, fix: str) -> None:
+        self.what = what
+        self.to = to
+        self.why = why
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.what} cannot become {self.to}: {self.why}. {self.fix}"
 
 
 class ScriptError(WherryError, RuntimeError):
