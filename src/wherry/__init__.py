@@ -41,14 +41,17 @@ if TYPE_CHECKING:
         NoSuitableDevice,
         ScriptError,
         ScriptMissing,
+        StrayTensors,
         TorchMissing,
         UnknownDevice,
         UnknownDtype,
         UnknownOperator,
         UnknownProfile,
+        UnmovableLeaf,
         WherryError,
     )
     from wherry.explain import Diagnosis, explain, explain_exception
+    from wherry.move import move
     from wherry.pick import Choice, pick
     from wherry.rehearse import Rehearsal, rehearse
 
@@ -68,15 +71,18 @@ __all__ = [
     "Rehearsal",
     "ScriptError",
     "ScriptMissing",
+    "StrayTensors",
     "TorchMissing",
     "UnknownDevice",
     "UnknownDtype",
     "UnknownOperator",
     "UnknownProfile",
+    "UnmovableLeaf",
     "WherryError",
     "compile",
     "explain",
     "explain_exception",
+    "move",
     "pick",
     "rehearse",
 ]
@@ -90,6 +96,7 @@ _HOMES = {
     "compile": "wherry.compile",
     "explain": "wherry.explain",
     "explain_exception": "wherry.explain",
+    "move": "wherry.move",
     "pick": "wherry.pick",
     "rehearse": "wherry.rehearse",
 }

@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import (
     _pop_mode,  # ... and off it; 2.6; test_modes
     _push_mode,  # onto it; 2.6; test_modes
 )
+from torch.utils._pytree import SUPPORTED_NODES  # registered containers; 2.6; test_pytree
 
 _C = torch._C
 
@@ -392,6 +393,39 @@ def storage_below(tensor: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
     with without_functions():
         storage = _C.TensorBase.untyped_storage(tensor)
         return storage, storage._cdata
+
+
+def is_wrapper(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's class computes in Python, as DTensor, FakeTensor and NestedTensor do (2.6; test_tensors)."""
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def without_lazy_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor whose conjugation or negation is still to be done, as they are (`_neg_view`, 2.6; test_tensors)."""
+    if tensor.is_conj():
+        tensor = tensor.conj()
+    return torch._neg_view(tensor) if tensor.is_neg() else tensor
+
+
+def with_lazy_bits_of(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`without_lazy_bits` backwards."""
+    if other.is_neg() and not tensor.is_neg():
+        tensor = torch._neg_view(tensor)
+    return tensor.conj() if other.is_conj() and not tensor.is_conj() else tensor
+
+
+def takes_data(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether `tensor.data = other` works, so that `Module.to` keeps a parameter's object (2.6; test_tensors)."""
+    if torch.__future__.get_swap_module_params_on_conversion() or is_wrapper(tensor):
+        return True  # then it exchanges what is inside
+    if torch.__future__.get_overwrite_module_params_on_conversion():
+        return False
+    return torch._has_compatible_shallow_copy_type(tensor, other)
+
+
+def pytree_nodes() -> dict[type, Any]:
+    """The classes that torch's pytree takes apart, each with its `flatten_fn` and `unflatten_fn` (2.6; test_pytree)."""
+    return SUPPORTED_NODES
 
 
 def without_modes() -> Any:

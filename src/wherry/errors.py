@@ -11,6 +11,8 @@
     +-- UnknownOperator    (ValueError)         a text that names no operator of the installed torch
     +-- DeviceAbsent       (RuntimeError)       the device is known, but not usable in this process
     +-- NoSuitableDevice   (RuntimeError)       devices are here, none of them meets what was asked for
+    +-- UnmovableLeaf      (RuntimeError)       something in a nested object could not be moved; nothing was
+    +-- StrayTensors       (RuntimeError)       tensors of a module that its `to` leaves behind, where that is refused
     +-- CannotRehearse     (RuntimeError)       this backend or torch cannot be rehearsed
     +-- TorchMissing       (ImportError)        torch is not installed, or does not import
     +-- MissingExtra       (ImportError)        a package that an extra brings is not installed, or does not import
@@ -273,6 +275,54 @@ class UnknownProfile(WherryError, ValueError):
             return f'"{self.given}" is no profile of {self.device}, which has none. Leave the profile out.'
         guess = f' Did you mean "{self.nearest}"?' if self.nearest else ""
         return f'"{self.given}" is no profile of {self.device}.{guess} Known are {", ".join(self.known)}.'
+
+
+class UnmovableLeaf(WherryError, RuntimeError):
+    """Something in a nested object could not be moved, and so nothing was.
+
+    Attributes:
+        path: How one writes the way to it: "batch['labels'][2]".
+        device: Where it was to go.
+        reason: Why it cannot, as a clause.
+        fix: What to do about it, as a sentence; None where only the cause knows.
+    """
+
+    def __init__(self, path: str, device: str, *, reason: str, fix: str | None = None) -> None:
+        self.path = path
+        self.device = device
+        self.reason = reason
+        self.fix = fix
+
+    def __str__(self) -> str:
+        fix = self.fix or f"To leave it where it is, name its key or its class in move(..., skip=...)."
+        return f"{self.path} cannot move to {self.device}: {self.reason.rstrip('.')}. Nothing has moved. {fix}"
+
+
+class StrayTensors(WherryError, RuntimeError):
+    """Tensors that hang in a module but are neither its parameters nor its buffers, so that its `to` leaves them behind.
+
+    Attributes:
+        strays: For each the path ("model.mask"), the device it is on, and the lasting fix, as a sentence.
+        device: Where the module was to go.
+    """
+
+    MOST = 3  # that are told with their fix; a person mends one and looks again
+
+    def __init__(self, strays: Iterable[tuple[str, str, str]], *, device: str) -> None:
+        self.strays = tuple(strays)
+        self.device = device
+
+    def __str__(self) -> str:
+        count = len(self.strays)
+        what = "1 tensor that is no parameter or buffer stays" if count == 1 else f"{count} tensors that are no parameters or buffers stay"
+        lines = [f"{what} behind when the module moves to {self.device}:"]
+        for path, device, fix in self.strays[: self.MOST]:
+            lines += [f"  {path} (on {device})", f"    {fix}"]
+        if count > self.MOST:
+            rest = ", ".join(path for path, _, _ in self.strays[self.MOST : self.MOST + 10])
+            lines.append(f"  and {rest}{', ...' if count > self.MOST + 10 else ''}")
+        lines.append('To move them this time, use move(..., strays="move").')
+        return "\n".join(lines)
 
 
 class CannotRehearse(WherryError, RuntimeError):

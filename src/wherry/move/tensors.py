@@ -1,0 +1,306 @@
+"""Tensors to one device: what shares bytes shares them afterwards, and nothing else about them changes.
+
+`carry(tensors, order)` answers with what takes the place of what, by identity. Tensors that nothing is special about go by
+`Tensor.to`, one by one: no others over their storage, from its first byte on, contiguous, without gradient. That is
+looked at for all of them at once, in C. The rest is looked at one by one (`_Careful`):
+
+- several tensors over one storage: the storage is copied once, and each is the same view of the copy;
+- expanded tensors and other views that overlap themselves: what lies below is copied, not what they seem to be;
+- leaves of autograd stay leaves, with their `.grad`; what has a history stays connected to it;
+- classes, attributes and names stay.
+
+Views that use little of a large storage are not worth all of it: a view alone takes its own elements, and several that lie
+far apart in it take the parts that they use.
+
+Source: torch.Tensor.to; aten/src/ATen/native/TensorConversions.cpp (torch 2.13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import Parameter, UninitializedTensorMixin
+
+from wherry import dispatch
+from wherry.units import MIB
+
+_WHOLE = MIB
+"""A storage up to this size is copied whole for the views of it, however little they use."""
+_ALIGNED = 16  # bytes: the size of the largest element
+
+
+class Failed(Exception):  # noqa: N818 - a message from here to move(), not for users
+    """A tensor that could not be copied; the cause says why."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Where tensors are to go, and as what.
+
+    Attributes:
+        device: The device, with its index if it has one.
+        dtype: The dtype of floating point tensors; None leaves it.
+        casts: The dtypes that the device lacks, and what takes their place.
+        queues: Whether a copy from pinned memory may be queued on this device, so that the host runs ahead.
+        copy: Whether what is already there is copied, too.
+    """
+
+    device: torch.device
+    dtype: torch.dtype | None = None
+    casts: Mapping[torch.dtype, torch.dtype] = field(default_factory=dict[torch.dtype, torch.dtype])
+    queues: bool = False
+    copy: bool = False
+
+    def dtype_of(self, tensor: Tensor) -> torch.dtype | None:
+        """The dtype that a tensor will have; None if it keeps its own."""
+        dtype = tensor.dtype
+        wanted = self.dtype if self.dtype is not None and dtype.is_floating_point else dtype
+        wanted = self.casts.get(wanted, wanted)
+        return None if wanted is dtype else wanted
+
+    def concerns(self, tensor: Tensor) -> bool:
+        """Whether anything is to be done with a tensor."""
+        return self.copy or tensor.device != self.device or self.dtype_of(tensor) is not None
+
+    def copied(self, tensor: Tensor, dtype: torch.dtype | None = None, *, copy: bool = False) -> Tensor:
+        """`Tensor.to`. From accelerator to host it is complete when it returns."""
+        queued = self.queues and (tensor.device.type != "cpu" or tensor.is_pinned())
+        if dtype is None:
+            return tensor.to(self.device, non_blocking=queued, copy=copy)
+        return tensor.to(self.device, dtype, non_blocking=queued, copy=copy)
+
+
+def carry(tensors: list[Tensor], order: Order, *, plain: bool) -> dict[int, Tensor]:
+    """What takes the place of what, by identity; only what changes.
+
+    Args:
+        tensors: Each may occur several times.
+        order: Where to.
+        plain: Whether all of them are of the class `torch.Tensor` itself.
+
+    Raises:
+        Failed: one could not be copied.
+    """
+    if plain and order.dtype is None and not order.casts and not order.copy:
+        simple = _all_simple(tensors)
+        if simple:
+            return _one_by_one(tensors, order)
+    return _Careful(order).carry(tensors)
+
+
+def _all_simple(tensors: list[Tensor]) -> bool:
+    """Whether each is all of its storage that anybody sees, and has nothing that `Tensor.to` would lose."""
+    try:
+        return not (
+            any(map(Tensor.storage_offset, tensors))
+            or not all(map(Tensor.is_contiguous, tensors))
+            or any(map(Tensor.requires_grad.__get__, tensors))  # type: ignore[attr-defined]
+            or len(set(map(Tensor.data_ptr, tensors))) != len(tensors)  # two over one storage, or twice the same
+            or any(map(vars, tensors))
+        )
+    except RuntimeError:  # without a storage: sparse, nested, functorch's (NotImplementedError is one)
+        return False
+
+
+def _one_by_one(tensors: list[Tensor], order: Order) -> dict[int, Tensor]:
+    device, moved = order.device, list[Tensor]()
+    add = moved.append
+    try:
+        if order.queues:
+            for tensor in tensors:
+                add(order.copied(tensor))
+        else:
+            for tensor in tensors:
+                add(tensor.to(device))
+    except Exception as err:
+        raise Failed(tensors[len(moved)]) from err
+    return dict(zip(map(id, tensors), moved, strict=True))
+
+
+class _Careful:
+    """Tensors that each have to be looked at."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.changed: dict[int, Tensor] = {}
+
+    def carry(self, tensors: list[Tensor]) -> dict[int, Tensor]:
+        once = {id(tensor): tensor for tensor in tensors}
+        for tensor in list(once.values()):
+            if tensor.is_leaf and tensor.grad is not None:
+                once[id(tensor.grad)] = tensor.grad
+        storages: dict[int, list[Tensor]] = {}
+        alone: list[Tensor] = []
+        for tensor in once.values():
+            with _named(tensor):
+                if self.order.concerns(tensor):
+                    key = _storage_key(tensor)
+                    (alone if key is None else storages.setdefault(key, [])).append(tensor)
+        for tensor in alone:
+            with _named(tensor):
+                self._put(tensor, self._by_itself(tensor))
+        for sharing in storages.values():
+            self._over_one_storage(sharing)
+        for tensor in once.values():  # gradients at last: they are among the others
+            moved = self.changed.get(id(tensor))
+            if moved is not None and tensor.is_leaf and tensor.grad is not None:
+                moved.grad = self.changed.get(id(tensor.grad), tensor.grad)
+        return self.changed
+
+    def _by_itself(self, tensor: Tensor) -> Tensor:
+        dtype = self.order.dtype_of(tensor)
+        if not tensor.requires_grad or not tensor.is_leaf:
+            return self.order.copied(tensor, dtype, copy=self.order.copy)
+        with torch.no_grad():
+            return self.order.copied(tensor.detach(), dtype, copy=self.order.copy)
+
+    def _over_one_storage(self, tensors: list[Tensor]) -> None:
+        with _named(tensors[0]), dispatch.without_functions():
+            raws = [_raw(tensor) for tensor in tensors]
+        dtypes = [self.order.dtype_of(tensor) for tensor in tensors]
+        if len(raws) == 1 and not _overlaps_itself(raws[0]):
+            with _named(tensors[0]), torch.no_grad():
+                self._put(tensors[0], self.order.copied(raws[0], dtypes[0], copy=self.order.copy), raw=raws[0])
+            return
+        if len({(raw.dtype, dtype) for raw, dtype in zip(raws, dtypes, strict=True)}) > 1:
+            # Views of the same bytes as several dtypes. Those that are converted can share them no longer.
+            for tensor, raw, dtype in zip(tensors, raws, dtypes, strict=True):
+                if dtype is not None:
+                    with _named(tensor), torch.no_grad():
+                        self._put(tensor, self.order.copied(raw, dtype), raw=raw)
+            left = [(t, raw) for t, raw, dtype in zip(tensors, raws, dtypes, strict=True) if dtype is None]
+            self._as_views(left, None, as_bytes=len({raw.dtype for _, raw in left}) > 1)
+            return
+        self._as_views(list(zip(tensors, raws, strict=True)), dtypes[0], as_bytes=False)
+
+    def _as_views(self, pairs: list[tuple[Tensor, Tensor]], dtype: torch.dtype | None, *, as_bytes: bool) -> None:
+        """Copy the part of a storage that some tensors use, and take the same views of the copy."""
+        if not pairs:
+            return
+        for start, stop, among in _parts(pairs):
+            tensor, raw = among[0]
+            with _named(tensor), torch.no_grad(), dispatch.without_functions():
+                if as_bytes:
+                    flat = raw.reshape(-1) if raw.numel() == 0 else _bytes(raw)
+                    flat = flat[start:stop]
+                else:
+                    size = raw.element_size()
+                    flat = raw.as_strided(((stop - start) // size,), (1,), start // size)
+                copied = self.order.copied(flat, dtype, copy=True)
+            for tensor, raw in among:
+                with _named(tensor), torch.no_grad(), dispatch.without_functions():
+                    base, size = copied, raw.element_size()
+                    if as_bytes:
+                        base = copied[: copied.numel() // size * size].view(raw.dtype)
+                    offset = raw.storage_offset() - start // size
+                    self._put(tensor, base.as_strided(raw.size(), raw.stride(), offset), raw=raw)
+
+    def _put(self, tensor: Tensor, moved: Tensor, *, raw: Tensor | None = None) -> None:
+        """Give a copy what its original has besides values."""
+        if raw is not None:
+            moved = dispatch.with_lazy_bits_of(moved, tensor)
+        cls = type(tensor)
+        # `Tensor.to` of a subclass gives the subclass; of a parameter, and of what was stripped, a plain tensor.
+        if type(moved) is not cls:
+            with dispatch.without_functions():
+                if cls is Parameter:
+                    moved = Parameter(moved, tensor.requires_grad)
+                elif cls is not Tensor:
+                    moved = moved.as_subclass(cls)
+        if tensor.requires_grad and tensor.is_leaf and moved.is_leaf and not moved.requires_grad:
+            moved.requires_grad_()
+        own = vars(tensor)
+        if own and not isinstance(tensor, UninitializedTensorMixin):
+            vars(moved).update(own)
+        self.changed[id(tensor)] = moved
+
+
+class _named:  # noqa: N801 - a context manager
+    """What goes wrong inside goes wrong with this tensor. A class: it is entered for each, and a generator costs 1 us."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, cls: object, err: BaseException | None, traceback: object) -> None:
+        if isinstance(err, Exception) and not isinstance(err, Failed):
+            raise Failed(self.tensor) from err
+
+
+def _storage_key(tensor: Tensor) -> int | None:
+    """What is the same for all tensors over one storage; None for one that only its own `.to` knows how to copy."""
+    if tensor.layout is not torch.strided or tensor.is_quantized or isinstance(tensor, UninitializedTensorMixin):
+        return None
+    if tensor.requires_grad and not tensor.is_leaf:
+        return None  # the copy has a history, too
+    if dispatch.is_wrapper(tensor):
+        return None
+    try:
+        _, key = dispatch.storage_below(tensor)
+    except (NotImplementedError, RuntimeError):
+        return None
+    return None if any(getattr(tensor, "names", ())) else key  # dimensions have names up to torch 2.12
+
+
+def _raw(tensor: Tensor) -> Tensor:
+    """The same bytes as a plain tensor, without history and lazy bits."""
+    return dispatch.without_lazy_bits(tensor.detach())
+
+
+def _overlaps_itself(tensor: Tensor) -> bool:
+    """Whether elements share bytes: expanded, or windows."""
+    if tensor.is_contiguous() or tensor.numel() == 0:
+        return False
+    return tensor.numel() > _span(tensor)
+
+
+def _span(tensor: Tensor) -> int:
+    """From the first to behind the last element, in elements."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
+
+
+def _bytes(raw: Tensor) -> Tensor:
+    """All of a tensor's storage as bytes."""
+    size = raw.element_size()
+    nbytes = dispatch.storage_below(raw)[0].nbytes()
+    return raw.as_strided((nbytes // size,), (1,), 0).view(torch.uint8)
+
+
+def _parts(pairs: list[tuple[Tensor, Tensor]]) -> list[tuple[int, int, list[tuple[Tensor, Tensor]]]]:
+    """The parts of a storage to copy, from byte to byte, each with the tensors over it.
+
+    All of it, unless that is large and more than twice what is used.
+    """
+    nbytes = dispatch.storage_below(pairs[0][1])[0].nbytes()
+    alone = len(pairs) == 1
+    if not alone and nbytes <= _WHOLE:
+        return [(0, nbytes, pairs)]
+    ranges: list[tuple[int, int, list[tuple[Tensor, Tensor]]]] = []
+    for tensor, raw in sorted(pairs, key=lambda pair: pair[1].storage_offset() * pair[1].element_size()):
+        size = raw.element_size()
+        start = raw.storage_offset() * size
+        stop = start + (_span(raw) * size if raw.numel() else 0)
+        if ranges and start <= ranges[-1][1]:
+            first, last, among = ranges[-1]
+            ranges[-1] = (first, max(last, stop), [*among, (tensor, raw)])
+        else:
+            ranges.append((start // _ALIGNED * _ALIGNED if not alone else start, stop, [(tensor, raw)]))
+    used = sum(stop - start for start, stop, _ in ranges)
+    if not alone and nbytes <= 2 * used:
+        return [(0, nbytes, pairs)]
+    return ranges
+
+
+Changed = Mapping[int, Any]
+Carry = Callable[[list[Tensor]], dict[int, Tensor]]

@@ -1,0 +1,266 @@
+"""What is inside of a nested object, and the same object with other things inside.
+
+`Walk(obj)` looks through an object once and lists the tensors and the objects that move in place or by themselves.
+`rebuilt(changed)` gives the object with some of them exchanged: what holds none of those stays the very same object, and what
+appears twice appears twice again. Nothing recurses, so that depth is no limit, and an object may contain itself.
+
+The first look is what a batch costs that is already where it should be: a list of tensors is read by C, not item by item
+(benchmarks/move.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wherry.move.kinds import ATOMS, Kind, Role, kind_of, step_text
+
+_ONLY_TENSORS = {Tensor}
+_SHOWN = 5  # steps at either end of a path that is too long to be read
+
+
+class Skip:
+    """What is to be left alone: by the key or attribute that leads to it, or by its class."""
+
+    def __init__(self, names: frozenset[str], classes: tuple[type, ...]) -> None:
+        self.names = names
+        self.classes = classes
+
+    def __call__(self, name: object, value: object) -> bool:
+        return (isinstance(name, str) and str(name) in self.names) or isinstance(value, self.classes)
+
+
+class Walk:
+    """An object, looked through.
+
+    Attributes:
+        root: The object.
+        tensors: The tensors in it, each as often as it occurs.
+        plain: Whether all of them are of the class `torch.Tensor` itself.
+        found: Objects of other roles than tensors, each once.
+
+    Args:
+        kind: How to take the object itself apart, if not as its class has it.
+    """
+
+    def __init__(self, root: Any, *, skip: Skip | None = None, kind: Kind | None = None) -> None:
+        self.root = root
+        self.tensors: list[Any] = []
+        self.plain = True
+        self.found: list[tuple[Role, Any]] = []
+        self.skip = skip
+        self._objects: list[Any] = []  # containers, breadth first
+        self._kinds: list[Kind] = []
+        self._values: list[list[Any]] = []
+        self._origins: list[int] = []  # the container that each was first found in
+        self._others: list[tuple[int, int]] = []  # (container, another one that holds it)
+        self._index: dict[int, int] = {}
+        self._seen: set[int] = set()
+        self._kept: dict[int, dict[int, Any]] = {}  # container -> position -> what is skipped there
+        if kind is None:
+            self._take((root,), -1)
+        else:
+            self._add(root, kind, -1)
+        self._go()
+
+    def add(self, obj: Any) -> None:
+        """Look through one more object."""
+        self._take((obj,), -1)
+        self._go()
+
+    def _go(self) -> None:
+        position = len(self._values)
+        while position < len(self._objects):
+            obj = self._objects[position]
+            values = self._kinds[position].values(obj)
+            if self.skip is not None:
+                values = self._without_skipped(position, values)
+            self._values.append(values)
+            types = set(map(type, values))
+            if types == _ONLY_TENSORS:
+                self.tensors += values
+            elif not types <= ATOMS:
+                self._take(values, position)
+            position += 1
+
+    def _take(self, values: Any, owner: int) -> None:
+        tensors, index = self.tensors, self._index
+        for value in values:
+            cls = type(value)
+            if cls is Tensor:
+                tensors.append(value)
+                continue
+            if cls in ATOMS:
+                continue
+            kind = kind_of(cls)
+            if isinstance(kind, Kind):
+                known = index.get(id(value))
+                if known is None:
+                    self._add(value, kind, owner)
+                elif owner >= 0:
+                    self._others.append((known, owner))
+            elif kind is Role.TENSOR:
+                self.plain = False
+                tensors.append(value)
+            elif kind is not Role.OPAQUE and id(value) not in self._seen:
+                self._seen.add(id(value))
+                self.found.append((kind, value))
+
+    def _add(self, obj: Any, kind: Kind, owner: int) -> None:
+        self._index[id(obj)] = len(self._objects)
+        self._objects.append(obj)
+        self._kinds.append(kind)
+        self._origins.append(owner)
+
+    def _without_skipped(self, position: int, values: list[Any]) -> list[Any]:
+        assert self.skip is not None
+        names = self._kinds[position].names(self._objects[position])
+        kept = {i: v for i, (n, v) in enumerate(zip(names, values, strict=True)) if self.skip(n, v)}
+        if not kept:
+            return values
+        self._kept[position] = kept
+        return [None if i in kept else value for i, value in enumerate(values)]
+
+    # -- the other object
+
+    def rebuilt(self, changed: Mapping[int, Any], *, all_new: bool = False) -> Any:
+        """The object with things exchanged.
+
+        Args:
+            changed: What takes the place of what: by the identity of what is in there now.
+            all_new: Whether each container is to be a new one, though nothing in it changes.
+        """
+        if not self._objects:
+            return changed.get(id(self.root), self.root)
+        twins = self.twins(changed, all_new=all_new)
+        return twins.get(id(self.root), changed.get(id(self.root), self.root))
+
+    def twins(self, changed: Mapping[int, Any], *, all_new: bool = False) -> dict[int, Any]:
+        """The new containers, by the identity of those whose place they take."""
+        if len(self._objects) == 1:
+            return self._twin_of_one(changed, all_new)
+        dirty = [True] * len(self._objects) if all_new else self._dirty(changed)
+        new = dict(changed)
+        for position, obj in enumerate(self._objects):
+            if dirty[position] and self._kinds[position].mutable:
+                new[id(obj)] = self._kinds[position].shell(obj)
+        for position in range(len(self._objects)):
+            if dirty[position] and not self._kinds[position].mutable:
+                self._build(position, dirty, new)
+        made: dict[int, Any] = {}
+        for position, obj in enumerate(self._objects):
+            if dirty[position]:
+                values = self._exchanged(position, new)
+                kind, twin = self._kinds[position], new[id(obj)]
+                if kind.mutable:
+                    kind.fill(twin, obj, values[: self._count(position)])
+                if kind.has_attributes:
+                    kind.dress(twin, obj, values)
+                made[id(obj)] = twin
+        return made
+
+    def _twin_of_one(self, changed: Mapping[int, Any], all_new: bool) -> dict[int, Any]:
+        """The same for a flat batch, which most are."""
+        obj, kind = self._objects[0], self._kinds[0]
+        if not all_new and changed.keys().isdisjoint(map(id, self._values[0])):
+            return {}
+        if kind.mutable:
+            twin = kind.shell(obj)
+            if id(obj) in map(id, self._values[0]):
+                changed = {**changed, id(obj): twin}
+            values = self._exchanged(0, changed)
+            kind.fill(twin, obj, values[: self._count(0)])
+        else:
+            values = self._exchanged(0, changed)
+            twin = kind.build(obj, values[: self._count(0)])
+        if kind.has_attributes:
+            kind.dress(twin, obj, values)
+        return {id(obj): twin}
+
+    def _count(self, position: int) -> int:
+        """How many of the parts are items, which attributes follow."""
+        if not self._kinds[position].has_attributes:
+            return len(self._values[position])
+        return len(self._kinds[position].items(self._objects[position]))
+
+    def _exchanged(self, position: int, new: Mapping[int, Any]) -> list[Any]:
+        values = self._values[position]
+        exchanged = list(map(new.get, map(id, values), values))
+        for i, value in self._kept.get(position, {}).items():
+            exchanged[i] = value
+        return exchanged
+
+    def _dirty(self, changed: Mapping[int, Any]) -> list[bool]:
+        """Which containers hold something that changes, themselves or further down."""
+        keys = changed.keys()
+        dirty = [not keys.isdisjoint(map(id, values)) for values in self._values]
+        origins = self._origins
+        for position in range(len(dirty) - 1, 0, -1):  # a container stands behind the one it was found in
+            if dirty[position] and origins[position] >= 0:
+                dirty[origins[position]] = True
+        holders: dict[int, list[int]] = {}
+        for held, holder in self._others:
+            holders.setdefault(held, []).append(holder)
+        todo = [held for held in holders if dirty[held]]
+        while todo:
+            for holder in (*holders.get(todo.pop(), ()),):
+                while holder >= 0 and not dirty[holder]:
+                    dirty[holder] = True
+                    todo.append(holder)
+                    holder = origins[holder]
+        return dirty
+
+    def _build(self, first: int, dirty: list[bool], new: dict[int, Any]) -> None:
+        """Make a tuple, and the ones that it needs before."""
+        stack = [first]
+        waiting: set[int] = set()
+        while stack:
+            position = stack[-1]
+            obj = self._objects[position]
+            if id(obj) in new:
+                stack.pop()
+                continue
+            parts = self._values[position][: self._count(position)]
+            needed = [self._index[id(part)] for part in parts if id(part) in self._index and id(part) not in new]
+            needed = [other for other in needed if dirty[other]]
+            if needed and position not in waiting:
+                waiting.add(position)
+                stack += needed
+                continue
+            stack.pop()
+            new[id(obj)] = self._kinds[position].build(obj, self._exchanged(position, new)[: len(parts)])
+
+    # -- where something is
+
+    def path_to(self, obj: object, name: str) -> str:
+        """How a person writes the way to an object: "batch['labels'][2]"."""
+        if obj is self.root:
+            return name
+        for position, values in enumerate(self._values):
+            for i, value in enumerate(values):
+                if value is obj:
+                    return self._path(position, i, name)
+        return name
+
+    def _path(self, position: int, i: int, name: str) -> str:
+        steps = [step_text(self._kinds[position].names(self._objects[position])[i])]
+        while self._origins[position] >= 0:
+            held, position = self._objects[position], self._origins[position]
+            i = next(i for i, value in enumerate(self._values[position]) if value is held)
+            steps.append(step_text(self._kinds[position].names(self._objects[position])[i]))
+        steps.reverse()
+        if len(steps) > 4 * _SHOWN:
+            left_out = len(steps) - 2 * _SHOWN
+            steps[_SHOWN:-_SHOWN] = [f" ... {left_out:,} more ... "]
+        return name + "".join(steps)
+
+
+def devices_of(tensors: list[Tensor], to: torch.device) -> bool:
+    """Whether all of some tensors reside on one device."""
+    for tensor in tensors:  # noqa: SIM110 - all() with a generator costs half as much again
+        if tensor.device != to:
+            return False
+    return True
