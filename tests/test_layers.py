@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "rehearse": GROUND | {"ops"},  # raises for what a device has no kernel for
     "explain": GROUND | {"where", "ops"},  # names the tensor that strayed; what to write without a kernel
     "compile": GROUND | {"pick"},  # in a rehearsal, a function has the device that is rehearsed
+    "move": GROUND | {"where"},  # names what a module leaves behind
     "feed": GROUND | {"move"},  # moves its batches
     "check": PYTHON - {"callsite"},  # stdlib only: never a tensor
     "run": GROUND | ROOMS,  # puts rooms together

@@ -33,16 +33,19 @@ if TYPE_CHECKING:
     from wherry.compile import NotCompiled, compile  # noqa: A004 - torch's name for it
     from wherry.errors import (
         BadCount,
+        BadOption,
         BadRank,
         BadSize,
         BadVariable,
         CannotRehearse,
         DeviceAbsent,
+        MissingExtra,
         NoSuitableDevice,
         ScriptError,
         ScriptMissing,
         StrayTensors,
         TorchMissing,
+        Unconvertible,
         UnknownDevice,
         UnknownDtype,
         UnknownOperator,
@@ -59,6 +62,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BadCount",
+    "BadOption",
     "BadRank",
     "BadSize",
     "BadVariable",
@@ -66,6 +70,7 @@ __all__ = [
     "Choice",
     "DeviceAbsent",
     "Diagnosis",
+    "MissingExtra",
     "NoSuitableDevice",
     "NotCompiled",
     "Rehearsal",
@@ -73,6 +78,7 @@ __all__ = [
     "ScriptMissing",
     "StrayTensors",
     "TorchMissing",
+    "Unconvertible",
     "UnknownDevice",
     "UnknownDtype",
     "UnknownOperator",

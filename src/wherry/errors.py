@@ -4,6 +4,7 @@
     +-- UnknownDevice      (ValueError)         a device nobody here answers to: a typo, or an index that is not there
     +-- BadCount           (ValueError)         a number of devices a backend cannot have
     +-- BadSize            (ValueError)         a text that names no number of bytes
+    +-- BadOption          (ValueError)         a word that an argument does not take
     +-- BadRank            (ValueError)         a launcher's variable that holds no rank
     +-- BadVariable        (ValueError)         a variable of torch's own that it cannot read
     +-- UnknownDtype       (ValueError)         a text that names no dtype
@@ -134,6 +135,28 @@ class BadSize(WherryError, ValueError):
             f"{given} is no size: {self.why}. "
             'Write a number and a unit, such as "512MiB", "6GiB" (2**30 bytes each) or "8GB" (10**9 bytes each).'
         )
+
+
+class BadOption(WherryError, ValueError):
+    """A word that an argument does not take.
+
+    Attributes:
+        argument: The name of the argument.
+        given: What was given.
+        known: The words that it takes.
+        nearest: The one that was most likely meant, or None.
+    """
+
+    def __init__(self, argument: str, given: object, known: Iterable[str]) -> None:
+        self.argument = argument
+        self.given = given
+        self.known = tuple(known)
+        self.nearest = nearest(str(given), self.known)
+
+    def __str__(self) -> str:
+        guess = f' Did you mean "{self.nearest}"?' if self.nearest else ""
+        words = ", ".join(f'"{word}"' for word in self.known)
+        return f"{self.argument}={self.given!r} means nothing.{guess} It takes {words}."
 
 
 class BadRank(WherryError, ValueError):

@@ -13,13 +13,18 @@ from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import Tensor
 
-from wherry.move.destination import destination
+from wherry.errors import BadOption
+from wherry.move.destination import destination_of
 from wherry.move.movement import Movement, Wish
-from wherry.move.walk import Skip, Walk, devices_of
+from wherry.move.tensors import are_at
+from wherry.move.flat import flat
+from wherry.move.walk import Skip, Walk
 
 T = TypeVar("T")
+
+FLOAT64 = ("convert", "error")
+STRAYS = ("warn", "move", "error", "ignore")
 
 
 def move(
@@ -70,6 +75,7 @@ def move(
         UnmovableLeaf: something could not be copied. The message gives its path; the cause is chained. Nothing has moved then,
             modules and optimizers included.
         StrayTensors: with strays="error", a module has some.
+        BadOption: `float64` or `strays` is none of these words.
         MissingExtra: NumPy or MLX is asked for and not installed.
 
     >>> batch = {"tokens": torch.tensor([1, 2]), "lengths": (2,)}
@@ -80,15 +86,18 @@ def move(
 
     Source: torch.Tensor.to and torch.nn.Module.to; PyTorch tutorial "A guide on good usage of non_blocking and pin_memory()".
     """
-    target = destination(device)
+    target = destination_of(device)
+    plain = not skip and not copy and dtype is None and float64 == "convert" and strays == "warn"
+    if plain and target.is_plain:
+        done, result = flat(obj, target.device)
+        if done:
+            return result
+    if float64 not in FLOAT64:
+        raise BadOption("float64", float64, FLOAT64)
+    if strays not in STRAYS:
+        raise BadOption("strays", strays, STRAYS)
     walk = Walk(obj, skip=_skip(skip) if skip else None)
-    if (
-        not walk.found
-        and dtype is None
-        and not copy
-        and target.library is None
-        and devices_of(walk.tensors, target.device)
-    ):
+    if plain and target.library is None and not walk.found and are_at(walk.tensors, target.device):
         return obj
     wish = Wish(
         target,
@@ -107,5 +116,3 @@ def _skip(skip: str | type | Iterable[str | type]) -> Skip:
     names = frozenset(item for item in given if isinstance(item, str))
     return Skip(names, tuple(item for item in given if isinstance(item, type)))
 
-
-__all__ = ["Tensor", "move"]

@@ -38,6 +38,11 @@ class Destination:
     queues: bool
     lacks: Mapping[torch.dtype, torch.dtype]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether `Tensor.to(device)` is all there is to it."""
+        return self.library is None and not self.queues and not self.lacks
+
 
 _HOST = Destination(torch.device("cpu"), None, queues=False, lacks={})
 _META = Destination(torch.device("meta"), None, queues=False, lacks={})
@@ -50,7 +55,7 @@ _settled = {
 }
 
 
-def destination(device: Any) -> Destination:
+def destination_of(device: Any) -> Destination:
     """What a device means now.
 
     Args:

@@ -97,11 +97,29 @@ class Kind:
         """The twin of one that is not mutable."""
         raise NotImplementedError
 
+    def again(self, obj: Any, items: list[Any]) -> Any:
+        """A twin that does not contain itself, with its items."""
+        if not self.mutable:
+            return self.build(obj, items)
+        twin = self.shell(obj)
+        self.fill(twin, obj, items)
+        return twin
+
     def dress(self, twin: Any, obj: Any, values: list[Any]) -> None:
         """Set the attributes of a twin: the last of `values`."""
         names = _attributes(obj)
-        for name, value in zip(names, values[len(values) - len(names) :], strict=True):
-            _set_attribute(twin, name, value)
+        if len(names) != len(values):
+            values = values[len(values) - len(names) :]
+        slots = _slots(self.cls)
+        if not slots:
+            tree.instance_dict(twin).update(zip(names, values, strict=True))
+            return
+        members, own = dict(slots), tree.instance_dict(twin)
+        for name, value in zip(names, values, strict=True):
+            if name in members:
+                members[name].__set__(twin, value)
+            else:
+                own[name] = value
 
 
 class Attribute(str):
@@ -114,8 +132,15 @@ def step_text(name: object) -> str:
     """How a person writes the way to a part: `.weight`, `['labels']`, `[0]`."""
     if isinstance(name, Attribute):
         return f".{str(name)}"
-    text = repr(name) if isinstance(name, str | int | float | bytes | bool | None) else f"<{type(name).__name__}>"
+    text = repr(name) if _is_plain(name) else f"<{type(name).__name__}>"
     return f"[{text}]" if len(text) <= 80 else f"[{text[:76]}...]"
+
+
+def _is_plain(key: object) -> bool:
+    """Whether the text of a key is Python's own, and not some class's."""
+    if type(key) is tuple:
+        return all(map(_is_plain, key))
+    return isinstance(key, str | int | float | bytes | bool | None)
 
 
 class _Dict(Kind):
@@ -146,9 +171,19 @@ class _Dict(Kind):
 class _PlainDict(_Dict):
     """dict itself: the commonest batch."""
 
+    def items(self, obj: Any) -> list[Any]:
+        found = list(obj.values())
+        return found if ATOMS.issuperset(map(type, obj)) else found + _odd_keys(obj)
+
+    def shell(self, obj: Any) -> Any:
+        return {}
+
+    def again(self, obj: Any, items: list[Any]) -> Any:
+        return dict(zip(obj, items)) if len(items) == len(obj) else super().again(obj, items)  # noqa: B905 - just seen
+
     def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
         if len(items) == len(obj):
-            twin.update(zip(obj, items, strict=True))
+            twin.update(zip(obj, items))  # noqa: B905 - just seen
         else:
             super().fill(twin, obj, items)
 
@@ -180,6 +215,20 @@ class _List(Kind):
 
     def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
         list.extend(twin, items)
+
+
+class _PlainList(_List):
+    def items(self, obj: Any) -> list[Any]:
+        return obj.copy()
+
+    def shell(self, obj: Any) -> Any:
+        return []
+
+    def again(self, obj: Any, items: list[Any]) -> Any:
+        return items
+
+    def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
+        twin += items
 
 
 class _Deque(Kind):
@@ -371,26 +420,22 @@ _OPTIMIZING = {  # torch's own classes that move in place
 }
 
 _known: dict[type, Kind | Role] = {}
-_registered = 0  # how many nodes torch's pytree knew when `_known` was filled
+_nodes = dispatch.pytree_nodes()
+_registered = 0  # how many of them there were when `_known` was filled
 
 
 def kind_of(cls: type) -> Kind | Role:
-    """What a class is to a movement. Looked up once per class."""
+    """What a class is to a movement. Looked up once per class, and again when torch's pytree has learned of new ones."""
+    global _registered
     found = _known.get(cls)
-    if found is None:
+    if found is None or len(_nodes) != _registered:
+        if len(_nodes) != _registered:
+            _registered = len(_nodes)
+            _known.clear()
         if len(_known) > 10_000:  # classes made on the fly must not stay for ever
             _known.clear()
         found = _known[cls] = _classify(cls)
     return found
-
-
-def forget_if_registered() -> None:
-    """Look again at each class when torch's pytree has learned of new ones."""
-    global _registered
-    count = len(dispatch.pytree_nodes())
-    if count != _registered:
-        _registered = count
-        _known.clear()
 
 
 def _classify(cls: type) -> Kind | Role:
@@ -398,6 +443,8 @@ def _classify(cls: type) -> Kind | Role:
         return Role.OPAQUE
     if cls is dict:
         return _PlainDict(cls)
+    if cls is list:
+        return _PlainList(cls)
     if issubclass(cls, Tensor):
         return Role.TENSOR
     for base, role in _OPTIMIZING.items():
@@ -409,7 +456,7 @@ def _classify(cls: type) -> Kind | Role:
         return Role.OPAQUE
     if cls in _VIEWS:
         return _View(cls)
-    node = dispatch.pytree_nodes().get(cls)
+    node = _nodes.get(cls)
     if node is not None and cls not in _BASES:
         return _Node(cls, node.flatten_fn, node.unflatten_fn)
     return Role.MOVER if _moves_itself(cls) else parts_of(cls) or Role.OPAQUE
@@ -491,18 +538,15 @@ def _has_attributes(cls: type) -> bool:
 
 def _attributes(obj: Any) -> dict[str, Any]:
     """The attributes of an instance: those of its dictionary, then those in slots that are set."""
-    found = dict(tree.instance_dict(obj))
-    for name, member in _slots(type(obj)):
+    own = tree.instance_dict(obj)
+    slots = _slots(type(obj))
+    if not slots:
+        return own
+    found = dict(own)
+    for name, member in slots:
         try:
             found[name] = member.__get__(obj)
         except AttributeError:
             continue
     return found
 
-
-def _set_attribute(obj: Any, name: str, value: Any) -> None:
-    member = dict(_slots(type(obj))).get(name)
-    if member is not None:
-        member.__set__(obj, value)
-    else:
-        tree.instance_dict(obj)[name] = value

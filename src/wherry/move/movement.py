@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherry import callsite
+from wherry import callsite, dispatch
 from wherry.errors import StrayTensors, UnmovableLeaf
 from wherry.move import foreign, in_place, kinds
 from wherry.move.destination import Destination
@@ -62,11 +62,13 @@ class Movement:
         self.movers: list[Any] = []
         self.arrays: list[Any] = []
         self.of_modules: list[Tensor] = []
+        self.with_attributes: list[Tensor] = []
         self.kept: list[Any] = []  # so that no identity is used twice
 
     def run(self) -> Any:
         """Do it, and return the object in its new place."""
         self._sort()
+        self._look_at_attributes()
         self._refuse()
         tensors = [*self.walk.tensors, *self.of_modules] if self.of_modules else self.walk.tensors
         changed: dict[int, Any] = self._carried(tensors)
@@ -74,7 +76,7 @@ class Movement:
             self._copy_in_place(changed)
         modules = [] if self.wish.copy else self.modules
         # A parameter of a module stays the object that it is, wherever else it occurs.
-        copies = dict(changed)
+        copies = dict(changed) if modules else changed
         for module in modules:
             for tensor in module.parameters():
                 if id(tensor) in changed and in_place.keeps_its_object(tensor, changed[id(tensor)]):
@@ -88,6 +90,8 @@ class Movement:
             self._commit(modules, copies, new)
         root = self.walk.root
         result = twins.get(id(root), changed.get(id(root), root))
+        for tensor in self.with_attributes:
+            self._move_attributes(vars(changed.get(id(tensor), tensor)), {**changed, **twins})
         self._keep_until_copied(tensors)
         return result
 
@@ -116,6 +120,24 @@ class Movement:
                     for entry in in_place.entries_of(role, obj, self.wish.target.device):
                         self.entries.append(entry)
                         self.walk.add(entry[2])
+
+    def _look_at_attributes(self) -> None:
+        """Attributes of tensors hold tensors, too. Those of a wrapper class are what its own `to` moves."""
+        tensors = self.walk.tensors
+        if self.walk.plain and not any(map(vars, tensors)):
+            return
+        self.walk.plain = False
+        seen = set[int]()
+        position = 0
+        while position < len(tensors):  # it grows: an attribute may be a tensor that has some
+            tensor = tensors[position]
+            position += 1
+            if id(tensor) in seen or not vars(tensor) or not self.order.concerns(tensor) or dispatch.is_wrapper(tensor):
+                continue
+            seen.add(id(tensor))
+            self.with_attributes.append(tensor)
+            for value in vars(tensor).values():
+                self.walk.add(value)
 
     def _take_strays(self, module: torch.nn.Module) -> None:
         if self.wish.strays == "error":
@@ -190,13 +212,16 @@ class Movement:
     def _move_by_themselves(self, changed: dict[int, Any]) -> None:
         """Objects with a `.to`: of a copy, since many change themselves."""
         for obj in self.movers:
+            if id(obj) in changed:
+                continue
             inside = kinds.parts_of(type(obj))
             look = None if inside is None else Walk(obj, kind=inside)
             if look is not None and look.tensors and not self.wish.copy and not look.found:
                 if not any(map(self.order.concerns, look.tensors)):
                     continue
             try:
-                twin = obj if look is None else _twin(obj, look, {})
+                memo: dict[int, Any] = {} if look is None or not self.wish.copy else dict(self._carried(look.tensors))
+                twin = obj if look is None else _twin(obj, look, memo)
                 moved = _to(twin, self.wish.target.device, self.wish.dtype)
             except Exception as err:
                 raise self._unmovable(obj, err) from err
@@ -267,12 +292,18 @@ class Movement:
                 error = StrayTensors([(s.path, str(s.tensor.device), s.fix) for s in found], device=str(self.order.device))
                 callsite.warn(str(error), UserWarning)
 
+    @staticmethod
+    def _move_attributes(own: dict[str, Any], new: dict[int, Any]) -> None:
+        for name, value in own.items():
+            if id(value) in new:
+                own[name] = new[id(value)]
+
     def _keep_until_copied(self, tensors: list[Tensor]) -> None:
         """A queued copy reads its source after this has returned."""
-        while _in_flight and _in_flight[0][0].query():
-            _in_flight.popleft()
         if not self.order.queues:
             return
+        while _in_flight and _in_flight[0][0].query():
+            _in_flight.popleft()
         pinned = [tensor for tensor in tensors if tensor.device.type == "cpu" and tensor.is_pinned()]
         if pinned:
             event = torch.get_device_module(self.order.device.type).Event()

@@ -17,9 +17,8 @@ Source: torch.Tensor.to; aten/src/ATen/native/TensorConversions.cpp (torch 2.13)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,6 +30,9 @@ from wherry.units import MIB
 _WHOLE = MIB
 """A storage up to this size is copied whole for the views of it, however little they use."""
 _ALIGNED = 16  # bytes: the size of the largest element
+
+
+_requires_grad = Tensor.requires_grad.__get__  # type: ignore[attr-defined]
 
 
 class Failed(Exception):  # noqa: N818 - a message from here to move(), not for users
@@ -58,6 +60,11 @@ class Order:
     queues: bool = False
     copy: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether `Tensor.to(device)` is all there is to it."""
+        return self.dtype is None and not self.casts and not self.queues and not self.copy
+
     def dtype_of(self, tensor: Tensor) -> torch.dtype | None:
         """The dtype that a tensor will have; None if it keeps its own."""
         dtype = tensor.dtype
@@ -83,45 +90,43 @@ def carry(tensors: list[Tensor], order: Order, *, plain: bool) -> dict[int, Tens
     Args:
         tensors: Each may occur several times.
         order: Where to.
-        plain: Whether all of them are of the class `torch.Tensor` itself.
+        plain: Whether all of them are of the class `torch.Tensor` itself, and none has attributes.
 
     Raises:
         Failed: one could not be copied.
     """
-    if plain and order.dtype is None and not order.casts and not order.copy:
-        simple = _all_simple(tensors)
-        if simple:
-            return _one_by_one(tensors, order)
+    if plain and order.is_plain and are_simple(tensors):
+        device = order.device
+        try:
+            moved = [tensor.to(device) for tensor in tensors]
+            return {id(old): new for old, new in zip(tensors, moved, strict=True) if new is not old}
+        except Exception:  # noqa: BLE001, S110 - the careful way meets it again, and knows which one it was
+            pass
     return _Careful(order).carry(tensors)
 
 
-def _all_simple(tensors: list[Tensor]) -> bool:
+def are_at(tensors: list[Tensor], device: torch.device) -> bool:
+    """Whether all of some tensors reside on a device."""
+    if device.type == "cpu":
+        return all(map(Tensor.is_cpu.__get__, tensors))  # type: ignore[attr-defined]  # half the time of .device
+    for tensor in tensors:  # noqa: SIM110 - all() with a generator costs half as much again
+        if tensor.device != device:
+            return False
+    return True
+
+
+def are_simple(tensors: list[Tensor]) -> bool:
     """Whether each is all of its storage that anybody sees, and has nothing that `Tensor.to` would lose."""
     try:
-        return not (
-            any(map(Tensor.storage_offset, tensors))
-            or not all(map(Tensor.is_contiguous, tensors))
-            or any(map(Tensor.requires_grad.__get__, tensors))  # type: ignore[attr-defined]
-            or len(set(map(Tensor.data_ptr, tensors))) != len(tensors)  # two over one storage, or twice the same
-            or any(map(vars, tensors))
-        )
+        if any(map(Tensor.storage_offset, tensors)) or not all(map(Tensor.is_contiguous, tensors)):
+            return False
+        if any(map(_requires_grad, tensors)):
+            return False
+        addresses = set(map(Tensor.data_ptr, tensors))
+        # Fewer: two over one storage, or one that is there twice. 0: without elements, and so without an address.
+        return len(addresses) == len(tensors) and 0 not in addresses
     except RuntimeError:  # without a storage: sparse, nested, functorch's (NotImplementedError is one)
         return False
-
-
-def _one_by_one(tensors: list[Tensor], order: Order) -> dict[int, Tensor]:
-    device, moved = order.device, list[Tensor]()
-    add = moved.append
-    try:
-        if order.queues:
-            for tensor in tensors:
-                add(order.copied(tensor))
-        else:
-            for tensor in tensors:
-                add(tensor.to(device))
-    except Exception as err:
-        raise Failed(tensors[len(moved)]) from err
-    return dict(zip(map(id, tensors), moved, strict=True))
 
 
 class _Careful:
@@ -217,7 +222,7 @@ class _Careful:
         if tensor.requires_grad and tensor.is_leaf and moved.is_leaf and not moved.requires_grad:
             moved.requires_grad_()
         own = vars(tensor)
-        if own and not isinstance(tensor, UninitializedTensorMixin):
+        if own and not dispatch.is_wrapper(tensor) and not isinstance(tensor, UninitializedTensorMixin):
             vars(moved).update(own)
         self.changed[id(tensor)] = moved
 
@@ -293,7 +298,8 @@ def _parts(pairs: list[tuple[Tensor, Tensor]]) -> list[tuple[int, int, list[tupl
         stop = start + (_span(raw) * size if raw.numel() else 0)
         if ranges and start <= ranges[-1][1]:
             first, last, among = ranges[-1]
-            ranges[-1] = (first, max(last, stop), [*among, (tensor, raw)])
+            among.append((tensor, raw))
+            ranges[-1] = (first, max(last, stop), among)
         else:
             ranges.append((start // _ALIGNED * _ALIGNED if not alone else start, stop, [(tensor, raw)]))
     used = sum(stop - start for start, stop, _ in ranges)
@@ -301,6 +307,3 @@ def _parts(pairs: list[tuple[Tensor, Tensor]]) -> list[tuple[int, int, list[tupl
         return [(0, nbytes, pairs)]
     return ranges
 
-
-Changed = Mapping[int, Any]
-Carry = Callable[[list[Tensor]], dict[int, Tensor]]

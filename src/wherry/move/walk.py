@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from wherry.move.kinds import ATOMS, Kind, Role, kind_of, step_text
@@ -140,8 +139,8 @@ class Walk:
 
     def twins(self, changed: Mapping[int, Any], *, all_new: bool = False) -> dict[int, Any]:
         """The new containers, by the identity of those whose place they take."""
-        if len(self._objects) == 1:
-            return self._twin_of_one(changed, all_new)
+        if not self._others and not self._kept:
+            return self._twins_of_tree(changed, all_new)
         dirty = [True] * len(self._objects) if all_new else self._dirty(changed)
         new = dict(changed)
         for position, obj in enumerate(self._objects):
@@ -162,23 +161,24 @@ class Walk:
                 made[id(obj)] = twin
         return made
 
-    def _twin_of_one(self, changed: Mapping[int, Any], all_new: bool) -> dict[int, Any]:
-        """The same for a flat batch, which most are."""
-        obj, kind = self._objects[0], self._kinds[0]
-        if not all_new and changed.keys().isdisjoint(map(id, self._values[0])):
-            return {}
-        if kind.mutable:
-            twin = kind.shell(obj)
-            if id(obj) in map(id, self._values[0]):
-                changed = {**changed, id(obj): twin}
-            values = self._exchanged(0, changed)
-            kind.fill(twin, obj, values[: self._count(0)])
-        else:
-            values = self._exchanged(0, changed)
-            twin = kind.build(obj, values[: self._count(0)])
-        if kind.has_attributes:
-            kind.dress(twin, obj, values)
-        return {id(obj): twin}
+    def _twins_of_tree(self, changed: Mapping[int, Any], all_new: bool) -> dict[int, Any]:
+        """The same where each container occurs once: then each stands behind the one that holds it."""
+        new = dict(changed)
+        get, holds_none = new.get, new.keys().isdisjoint
+        made: dict[int, Any] = {}
+        for position in range(len(self._objects) - 1, -1, -1):
+            values = self._values[position]
+            if not all_new and holds_none(map(id, values)):
+                continue
+            obj, kind = self._objects[position], self._kinds[position]
+            exchanged = list(map(get, map(id, values), values))
+            if kind.has_attributes:
+                twin = kind.again(obj, exchanged[: self._count(position)])
+                kind.dress(twin, obj, exchanged)
+            else:
+                twin = kind.again(obj, exchanged)
+            new[id(obj)] = made[id(obj)] = twin
+        return made
 
     def _count(self, position: int) -> int:
         """How many of the parts are items, which attributes follow."""
@@ -257,10 +257,3 @@ class Walk:
             steps[_SHOWN:-_SHOWN] = [f" ... {left_out:,} more ... "]
         return name + "".join(steps)
 
-
-def devices_of(tensors: list[Tensor], to: torch.device) -> bool:
-    """Whether all of some tensors reside on one device."""
-    for tensor in tensors:  # noqa: SIM110 - all() with a generator costs half as much again
-        if tensor.device != to:
-            return False
-    return True
