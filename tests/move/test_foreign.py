@@ -351,6 +351,19 @@ def test_a_round_trip_over_mlx_from_a_virtual_device_keeps_every_bit(tensor):
     assert bits(back) == bits(tensor)
 
 
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_host_tensor_of_a_rehearsal_is_copied_to_mlx(mx, pinned):
+    with wherry.rehearse("cuda"):
+        tensor = torch.arange(4.0, pin_memory=pinned)
+        back = from_mlx(to_mlx(tensor))
+
+        assert back.device.type == "cpu"
+        assert back.equal(tensor)
+        assert back.data_ptr() != tensor.data_ptr()
+        with pytest.raises(RuntimeError, match="same device"):
+            back + tensor.cuda()
+
+
 def test_an_mlx_array_is_not_changed_by_what_is_written_to_the_tensor(mx):
     for tensor in torch.arange(4.0), torch.arange(4.0).view(2, 2).t(), torch.arange(8.0)[::2]:
         before = tensor.tolist()

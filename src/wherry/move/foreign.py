@@ -70,8 +70,8 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
     bfloat16 becomes float32. NumPy has no bfloat16 of its own: the one that the package ml_dtypes adds is foreign to most
     of what one calls with an array, and the result must not depend on what happens to be installed. float32 holds every
-    bfloat16, so `.bfloat16()` of it brings the very bits back. float8 is refused, since its numbers mean nothing without
-    the scale that belongs to them.
+    bfloat16, so `.bfloat16()` of it brings the very bits back (of a NaN, some NaN). float8 is refused, since its numbers
+    mean nothing without the scale that belongs to them.
 
     Raises:
         Unconvertible: the tensor holds no values of its own (meta, fake, inside vmap or grad), or holds them in a layout
