@@ -15,7 +15,7 @@ share changes results which were asked for earlier. So torch to MLX copies even 
 and MLX to torch shares, as asked, and leaves the writing to the user's judgement. And the protocols for sharing each have a
 fault that shows only later (MLX 0.32, torch 2.13), which is why this file does not hand one library's object to the other:
 
-    mx.array(tensor)             drops the conjugate and the negative bit; copies all that a slice spans and keeps it
+    mx.array(tensor)             drops the conjugate and the negative bit; copies all that a slice spans (0.30: and twice)
     torch.from_dlpack(array)     ends the process (SIGABRT) if a stride is negative
     torch.frombuffer(array)      ignores strides: the values of `array.T` come in the order of `array`
     np.asarray(array)            holds the Python object, not its memory: `array += 1` then frees what the tensor reads
@@ -70,8 +70,8 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
     bfloat16 becomes float32. NumPy has no bfloat16 of its own: the one that the package ml_dtypes adds is foreign to most
     of what one calls with an array, and the result must not depend on what happens to be installed. float32 holds every
-    bfloat16, so `.bfloat16()` of it brings the very bits back. float8 is refused, since its numbers mean nothing without
-    the scale that belongs to them.
+    bfloat16, so `.bfloat16()` of it brings the very bits back (of a NaN, some NaN). float8 is refused, since its numbers
+    mean nothing without the scale that belongs to them.
 
     Raises:
         Unconvertible: the tensor holds no values of its own (meta, fake, inside vmap or grad), or holds them in a layout
@@ -99,9 +99,9 @@ def mlx_holds(dtype: torch.dtype) -> bool:
 def to_mlx(tensor: torch.Tensor) -> MlxArray:
     """The values of a tensor as an MLX array of its own: one copy, straight from the device into MLX's memory.
 
-    Bits are kept. The array is not changed by what is written to the tensor later. Expanded dimensions take no memory;
-    of a slice only what it holds is copied. From a device it is complete, for which the host waits. Gradients are left
-    behind. float64 becomes float32 where `mlx_holds` says no.
+    Bits are kept. The array is not changed by what is written to the tensor later. Expanded dimensions take no memory, and
+    permuted ones stay permuted; of a slice only what it holds is copied. From a device it is complete, for which the host
+    waits. Gradients are left behind. float64 becomes float32 where `mlx_holds` says no.
 
     Raises:
         Unconvertible: as in `to_numpy`, for MLX: also complex128 and float8.
@@ -112,16 +112,24 @@ def to_mlx(tensor: torch.Tensor) -> MlxArray:
     if plain.dtype not in _MLX:
         raise _refused_dtype(plain.dtype, "an MLX array", "MLX")
     dtype = _mlx_dtype(mx, plain.dtype)
+    if plain.is_contiguous():
+        return _mlx_copy(mx, plain, dtype)
+    # In the order of its memory, and each value once: what is dense is then contiguous, of which every MLX makes one copy.
     source = _unexpanded(plain)
-    if _is_copied_whole(source):
-        array = mx.array(source, dtype=dtype)
-    else:
-        array = mx.zeros(tuple(source.shape), dtype=dtype)
-        # Nobody else has seen this array, so it may be written to. MLX's documentation does so through NumPy.
-        from_mlx(array).copy_(source)
-    if source.shape != plain.shape:
-        array = mx.broadcast_to(array, tuple(plain.shape))
-        mx.eval(array)  # another thread could not
+    order = sorted(range(plain.dim()), key=source.stride, reverse=True)
+    array = _mlx_copy(mx, source.permute(order), dtype)
+    array = mx.transpose(array, [order.index(dim) for dim in range(plain.dim())])
+    array = mx.broadcast_to(array, tuple(plain.shape))
+    mx.eval(array)  # views as yet, which another thread could not compute
+    return array
+
+
+def _mlx_copy(mx: ModuleType, source: torch.Tensor, dtype: Any) -> MlxArray:
+    if source.device.type == "cpu" and source.is_contiguous() and not source.is_conj() and not source.is_neg():
+        return mx.array(source, dtype=dtype)
+    array = mx.zeros(tuple(source.shape), dtype=dtype)
+    # Nobody else has seen this array, so it may be written to. MLX's documentation does so through NumPy.
+    from_mlx(array).copy_(source)
     return array
 
 
@@ -241,16 +249,6 @@ def _unexpanded(plain: torch.Tensor) -> torch.Tensor:
     if 0 not in plain.stride():
         return plain
     return plain[tuple(slice(1) if stride == 0 else slice(None) for stride in plain.stride())]
-
-
-def _is_copied_whole(plain: torch.Tensor) -> bool:
-    """Whether `mx.array` makes one copy of it: on the host, without a pending bit, and spanning no more than it holds."""
-    if plain.device.type != "cpu" or plain.is_conj() or plain.is_neg():
-        return False
-    if plain.numel() == 0:
-        return True
-    last = sum((size - 1) * stride for size, stride in zip(plain.shape, plain.stride(), strict=True))
-    return last < plain.numel()
 
 
 def _numpy() -> ModuleType:
