@@ -135,72 +135,89 @@ class _Careful:
     def __init__(self, order: Order) -> None:
         self.order = order
         self.changed: dict[int, Tensor] = {}
+        self.at: Tensor | None = None  # the one that is being looked at: what goes wrong goes wrong with it
 
     def carry(self, tensors: list[Tensor]) -> dict[int, Tensor]:
+        try:
+            self._carry(tensors)
+        except Exception as err:
+            assert self.at is not None
+            raise Failed(self.at) from err
+        return self.changed
+
+    def _carry(self, tensors: list[Tensor]) -> None:
         once = {id(tensor): tensor for tensor in tensors}
+        with_gradient: list[tuple[Tensor, Tensor]] = []
         for tensor in list(once.values()):
+            self.at = tensor
             if tensor.is_leaf and tensor.grad is not None:
+                with_gradient.append((tensor, tensor.grad))
                 once[id(tensor.grad)] = tensor.grad
         storages: dict[int, list[Tensor]] = {}
         alone: list[Tensor] = []
         for tensor in once.values():
-            with _named(tensor):
-                if self.order.concerns(tensor):
-                    key = _storage_key(tensor)
-                    (alone if key is None else storages.setdefault(key, [])).append(tensor)
+            self.at = tensor
+            if self.order.concerns(tensor):
+                key = _storage_key(tensor)
+                (alone if key is None else storages.setdefault(key, [])).append(tensor)
         for tensor in alone:
-            with _named(tensor):
-                self._put(tensor, self._by_itself(tensor))
+            self.at = tensor
+            self._put(tensor, self._by_itself(tensor))
         for sharing in storages.values():
-            self._over_one_storage(sharing)
-        for tensor in once.values():  # gradients at last: they are among the others
+            self.at = sharing[0]
+            with torch.no_grad():
+                self._over_one_storage(sharing)
+        for tensor, gradient in with_gradient:  # at last: gradients are among the others
             moved = self.changed.get(id(tensor))
-            if moved is not None and tensor.is_leaf and tensor.grad is not None:
-                moved.grad = self.changed.get(id(tensor.grad), tensor.grad)
-        return self.changed
+            if moved is not None:
+                moved.grad = self.changed.get(id(gradient), gradient)
 
     def _by_itself(self, tensor: Tensor) -> Tensor:
         dtype = self.order.dtype_of(tensor)
-        if not tensor.requires_grad or not tensor.is_leaf:
+        if not tensor.requires_grad or not tensor.is_leaf or isinstance(tensor, UninitializedTensorMixin):
             return self.order.copied(tensor, dtype, copy=self.order.copy)
         with torch.no_grad():
             return self.order.copied(tensor.detach(), dtype, copy=self.order.copy)
 
     def _over_one_storage(self, tensors: list[Tensor]) -> None:
-        with _named(tensors[0]), dispatch.without_functions():
-            raws = [_raw(tensor) for tensor in tensors]
-        dtypes = [self.order.dtype_of(tensor) for tensor in tensors]
-        if len(raws) == 1 and not _overlaps_itself(raws[0]):
-            with _named(tensors[0]), torch.no_grad():
-                self._put(tensors[0], self.order.copied(raws[0], dtypes[0], copy=self.order.copy), raw=raws[0])
+        with dispatch.without_functions():
+            pairs = [(tensor, _raw(tensor)) for tensor in tensors]
+        if len(pairs) == 1:
+            tensor, raw = pairs[0]
+            if not _overlaps_itself(raw):
+                moved = self.order.copied(raw, self.order.dtype_of(tensor), copy=self.order.copy)
+                self._put(tensor, moved, raw=raw)
+                return
+        dtypes = {raw.dtype: self.order.dtype_of(tensor) for tensor, raw in pairs}
+        if len(dtypes) == 1:
+            self._as_views(pairs, next(iter(dtypes.values())), as_bytes=False)
             return
-        if len({(raw.dtype, dtype) for raw, dtype in zip(raws, dtypes, strict=True)}) > 1:
-            # Views of the same bytes as several dtypes. Those that are converted can share them no longer.
-            for tensor, raw, dtype in zip(tensors, raws, dtypes, strict=True):
-                if dtype is not None:
-                    with _named(tensor), torch.no_grad():
-                        self._put(tensor, self.order.copied(raw, dtype), raw=raw)
-            left = [(t, raw) for t, raw, dtype in zip(tensors, raws, dtypes, strict=True) if dtype is None]
-            self._as_views(left, None, as_bytes=len({raw.dtype for _, raw in left}) > 1)
-            return
-        self._as_views(list(zip(tensors, raws, strict=True)), dtypes[0], as_bytes=False)
+        # Views of the same bytes as several dtypes. Those that are converted can share them no longer.
+        left: list[tuple[Tensor, Tensor]] = []
+        for tensor, raw in pairs:
+            dtype = dtypes[raw.dtype]
+            if dtype is None:
+                left.append((tensor, raw))
+            else:
+                self.at = tensor
+                self._put(tensor, self.order.copied(raw, dtype), raw=raw)
+        self._as_views(left, None, as_bytes=len({raw.dtype for _, raw in left}) > 1)
 
     def _as_views(self, pairs: list[tuple[Tensor, Tensor]], dtype: torch.dtype | None, *, as_bytes: bool) -> None:
         """Copy the part of a storage that some tensors use, and take the same views of the copy."""
         if not pairs:
             return
-        for start, stop, among in _parts(pairs):
-            tensor, raw = among[0]
-            with _named(tensor), torch.no_grad(), dispatch.without_functions():
+        with dispatch.without_functions():
+            for start, stop, among in _parts(pairs):
+                self.at, raw = among[0]
+                size = raw.element_size()
                 if as_bytes:
-                    flat = raw.reshape(-1) if raw.numel() == 0 else _bytes(raw)
-                    flat = flat[start:stop]
+                    flat = _bytes(raw)[start:stop]
                 else:
-                    size = raw.element_size()
                     flat = raw.as_strided(((stop - start) // size,), (1,), start // size)
                 copied = self.order.copied(flat, dtype, copy=True)
-            for tensor, raw in among:
-                with _named(tensor), torch.no_grad(), dispatch.without_functions():
+                for tensor, raw in among:
+                    self.at = tensor
                     base, size = copied, raw.element_size()
                     if as_bytes:
                         base = copied[: copied.numel() // size * size].view(raw.dtype)
@@ -225,22 +242,6 @@ class _Careful:
         if own and not dispatch.is_wrapper(tensor) and not isinstance(tensor, UninitializedTensorMixin):
             vars(moved).update(own)
         self.changed[id(tensor)] = moved
-
-
-class _named:  # noqa: N801 - a context manager
-    """What goes wrong inside goes wrong with this tensor. A class: it is entered for each, and a generator costs 1 us."""
-
-    __slots__ = ("tensor",)
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, cls: object, err: BaseException | None, traceback: object) -> None:
-        if isinstance(err, Exception) and not isinstance(err, Failed):
-            raise Failed(self.tensor) from err
 
 
 def _storage_key(tensor: Tensor) -> int | None:
