@@ -17,8 +17,8 @@ import torch
 from wherry.errors import BadOption
 from wherry.move.destination import destination_of
 from wherry.move.movement import Movement, Wish
-from wherry.move.tensors import are_at
 from wherry.move.flat import flat
+from wherry.move.tensors import are_at
 from wherry.move.walk import Skip, Walk
 
 T = TypeVar("T")
@@ -88,8 +88,8 @@ def move(
     """
     target = destination_of(device)
     plain = not skip and not copy and dtype is None and float64 == "convert" and strays == "warn"
-    if plain and target.is_plain:
-        done, result = flat(obj, target.device)
+    if plain and target.library is None:
+        done, result = flat(obj, target)
         if done:
             return result
     if float64 not in FLOAT64:

@@ -41,7 +41,7 @@ class Destination:
     @property
     def is_plain(self) -> bool:
         """Whether `Tensor.to(device)` is all there is to it."""
-        return self.library is None and not self.queues and not self.lacks
+        return not self.queues and not self.lacks
 
 
 _HOST = Destination(torch.device("cpu"), None, queues=False, lacks={})

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from wherry.move.destination import Destination
 from wherry.move.kinds import ATOMS, Kind, kind_of
 from wherry.move.tensors import are_at, are_simple
 
 _TENSORS = {Tensor}
 
 
-def flat(obj: Any, device: torch.device) -> tuple[bool, Any]:
+def flat(obj: Any, target: Destination) -> tuple[bool, Any]:
     """Move an object the short way: whether that was possible, and the object in its new place."""
+    device = target.device
     cls = type(obj)
     if cls in ATOMS:
         return True, obj
@@ -30,7 +31,7 @@ def flat(obj: Any, device: torch.device) -> tuple[bool, Any]:
         return False, None
     if are_at(values, device):
         return True, obj
-    if any(map(vars, values)) or not are_simple(values):
+    if not target.is_plain or any(map(vars, values)) or not are_simple(values):
         return False, None
     try:
         moved = [tensor.to(device) for tensor in values]

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn.parameter import Parameter, UninitializedTensorMixin
 
 from wherry import dispatch
+from wherry.move import packed
 from wherry.units import MIB
 
 _WHOLE = MIB
@@ -62,8 +63,8 @@ class Order:
 
     @property
     def is_plain(self) -> bool:
-        """Whether `Tensor.to(device)` is all there is to it."""
-        return self.dtype is None and not self.casts and not self.queues and not self.copy
+        """Whether nothing but the device changes, and only where it is another."""
+        return self.dtype is None and not self.casts and not self.copy
 
     def dtype_of(self, tensor: Tensor) -> torch.dtype | None:
         """The dtype that a tensor will have; None if it keeps its own."""
@@ -96,9 +97,8 @@ def carry(tensors: list[Tensor], order: Order, *, plain: bool) -> dict[int, Tens
         Failed: one could not be copied.
     """
     if plain and order.is_plain and are_simple(tensors):
-        device = order.device
         try:
-            moved = [tensor.to(device) for tensor in tensors]
+            moved = _queued(tensors, order) if order.queues else [tensor.to(order.device) for tensor in tensors]
             return {id(old): new for old, new in zip(tensors, moved, strict=True) if new is not old}
         except Exception:  # noqa: BLE001, S110 - the careful way meets it again, and knows which one it was
             pass
@@ -127,6 +127,27 @@ def are_simple(tensors: list[Tensor]) -> bool:
         return len(addresses) == len(tensors) and 0 not in addresses
     except RuntimeError:  # without a storage: sparse, nested, functorch's (NotImplementedError is one)
         return False
+
+
+def _queued(tensors: list[Tensor], order: Order) -> list[Tensor]:
+    """Copies to an accelerator: pinned tensors are queued, many small ones packed."""
+    moved = list(tensors)
+    pageable: list[int] = []
+    for position, tensor in enumerate(tensors):
+        if tensor.device.type != "cpu":
+            moved[position] = order.copied(tensor)
+        elif tensor.is_pinned():
+            moved[position] = tensor.to(order.device, non_blocking=True)
+        else:
+            pageable.append(position)
+    sources = [tensors[position] for position in pageable]
+    if packed.are_worth_it(sources):
+        copies = packed.copied(sources, order.device)
+    else:
+        copies = [tensor.to(order.device) for tensor in sources]
+    for position, copy in zip(pageable, copies, strict=True):
+        moved[position] = copy
+    return moved
 
 
 class _Careful:
