@@ -94,43 +94,33 @@ def content(tensor: Tensor) -> object:
     return repr(plain.tolist())
 
 
-class Portrait:
-    """What an object is made of.
+class Portrait(list):
+    """What an object is made of: of each part its type, what it says of itself, and its own parts by number.
+
+    A list, so that pytest shows the first difference of two.
 
     Attributes:
-        nodes: Of each object its type, what it says of itself, and its parts by number.
         tensors: The tensors in it, each once.
     """
 
     def __init__(self, root: object, *, values: bool = True, exact: bool = False) -> None:
-        self.nodes: list[tuple[object, ...]] = []
+        super().__init__()
         self.tensors: list[Tensor] = []
         self._seen: dict[int, int] = {}
         self._kept: list[object] = []
         self._values, self._exact = values, exact
-        waiting = deque([root])
         self._number(root)
-        while waiting:
-            obj = waiting.popleft()
+        for obj in self._kept:  # which grows meanwhile
             seen = []
             for key, part in () if is_whole(obj) else parts(obj):
-                if isinstance(part, PLAIN) and not hasattr(part, "__dict__"):
-                    seen.append((key, type(part), repr(part)))
-                    continue
-                if id(part) not in self._seen:
-                    waiting.append(part)
-                seen.append((key, self._number(part)))
-            self.nodes.append((type(obj), *self._says(obj), tuple(seen)))
-        self.nodes += self._storages()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Portrait) and self.nodes == other.nodes
-
-    __hash__ = None  # type: ignore[assignment]
+                plain = isinstance(part, PLAIN) and not hasattr(part, "__dict__")
+                seen.append((key, type(part), repr(part)) if plain else (key, self._number(part)))
+            self.append((type(obj), *self._says(obj), tuple(seen)))
+        self += self._storages()
 
     def _number(self, obj: object) -> int:
         if id(obj) not in self._seen:
-            self._kept.append(obj)  # or its id would be given to another
+            self._kept.append(obj)
             if isinstance(obj, Tensor):
                 self.tensors.append(obj)
         return self._seen.setdefault(id(obj), len(self._seen))
