@@ -19,6 +19,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import wherry
+
 PLAIN = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device, torch.Size, slice, range)
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 DENSE = torch.strided
@@ -152,6 +154,13 @@ class Portrait(list):
         for members in groups.values():
             ranks = {byte: rank for rank, byte in enumerate(sorted({byte for _, each in members for byte in each}))}
             yield tuple((number, tuple(ranks[byte] for byte in each)) for number, each in members)
+
+
+@pytest.fixture
+def cuda() -> Iterator[str]:
+    """The first of two rehearsed CUDA devices."""
+    with wherry.rehearse("cuda", count=2):
+        yield "cuda:0"
 
 
 @pytest.fixture(scope="session")  # or hypothesis would say that it is not made anew for each example

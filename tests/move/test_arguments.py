@@ -19,12 +19,6 @@ from wherry import DeviceAbsent, UnknownDevice, UnmovableLeaf, WherryError, move
 
 
 @pytest.fixture
-def cuda() -> Iterator[str]:
-    with wherry.rehearse("cuda", count=2):
-        yield "cuda:0"
-
-
-@pytest.fixture
 def mps() -> Iterator[str]:
     with wherry.rehearse("mps"):
         yield "mps:0"

@@ -17,12 +17,6 @@ import wherry
 from wherry import move
 
 
-@pytest.fixture
-def cuda() -> Iterator[str]:
-    with wherry.rehearse("cuda", count=2):
-        yield "cuda:0"
-
-
 @pytest.fixture(params=["meta", "cuda:0"])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     with wherry.rehearse("cuda"):

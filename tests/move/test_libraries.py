@@ -6,7 +6,6 @@ transformers, tensordict, torch_geometric; torchvision where it was built for th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import wherry
 from wherry import move
 
 # Of libraries that say, on their import, what they miss or will change.
@@ -23,12 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 def library(name: str) -> ModuleType:
     return pytest.importorskip(name, reason=f"tested with {name} where it is installed")
-
-
-@pytest.fixture
-def cuda() -> Iterator[str]:
-    with wherry.rehearse("cuda"):
-        yield "cuda:0"
 
 
 def places(*tensors: Tensor) -> set[str]:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-import wherry
 from wherry import StrayTensors, WherryError, move
-
-
-@pytest.fixture
-def cuda() -> Iterator[str]:
-    with wherry.rehearse("cuda"):
-        yield "cuda:0"
 
 
 class Model(nn.Module):

@@ -487,12 +487,6 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-@pytest.fixture
-def cuda() -> Iterator[str]:
-    with wherry.rehearse("cuda", count=2):
-        yield "cuda:0"
-
-
 @ALL
 def test_every_tensor_arrives(name: str, device: str) -> None:
     row = CASES[name]

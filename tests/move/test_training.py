@@ -22,12 +22,6 @@ from wherry.units import MIB
 
 
 @pytest.fixture
-def cuda() -> Iterator[str]:
-    with wherry.rehearse("cuda", count=2):
-        yield "cuda:0"
-
-
-@pytest.fixture
 def small() -> Iterator[Rehearsal]:
     """A device on which one MiB fits."""
     with wherry.rehearse("cuda", memory=1 * MIB) as rehearsal:
