@@ -72,7 +72,9 @@ def test_what_is_on_the_current_device_is_there_without_an_index(cuda: str) -> N
 
 
 def test_the_device_is_what_pick_chose(cuda: str) -> None:
-    assert place(move([torch.ones(2)], wherry.pick())[0]) == cuda
+    chosen = wherry.pick()
+
+    assert place(move([torch.ones(2)], chosen)[0]) == chosen
 
 
 @pytest.mark.parametrize("given", ["cudaa", "cuda:first", "gpus", ""])
