@@ -17,8 +17,7 @@ import torch
 from wherry.errors import BadOption
 from wherry.move.destination import destination_of
 from wherry.move.movement import Movement, Wish
-from wherry.move.flat import flat
-from wherry.move.tensors import are_at
+from wherry.move.short import short_way
 from wherry.move.walk import Skip, Walk
 
 T = TypeVar("T")
@@ -89,7 +88,7 @@ def move(
     target = destination_of(device)
     plain = not skip and not copy and dtype is None and float64 == "convert" and strays == "warn"
     if plain and target.library is None:
-        done, result = flat(obj, target)
+        done, result = short_way(obj, target)
         if done:
             return result
     if float64 not in FLOAT64:
@@ -97,8 +96,6 @@ def move(
     if strays not in STRAYS:
         raise BadOption("strays", strays, STRAYS)
     walk = Walk(obj, skip=_skip(skip) if skip else None)
-    if plain and target.library is None and not walk.found and are_at(walk.tensors, target.device):
-        return obj
     wish = Wish(
         target,
         given=device,

@@ -42,7 +42,7 @@ def entries_of(role: Role, obj: Any, device: torch.device) -> Iterator[Entry]:
         yield from _of_optimizer(obj, device)
         left = ("state", "param_groups", "defaults")
     else:
-        left = ("optimizer",)
+        left = ()
     for name, value in own.items():
         if name not in left and not _is_number(value, device):
             yield own, name, value

@@ -168,12 +168,17 @@ class _Dict(Kind):
             put(twin, key if type(key) in ATOMS else next(odd), value)
 
 
+_TEXT = {str}
+
+
 class _PlainDict(_Dict):
     """dict itself: the commonest batch."""
 
-    def items(self, obj: Any) -> list[Any]:
+    def values(self, obj: Any) -> list[Any]:
         found = list(obj.values())
-        return found if ATOMS.issuperset(map(type, obj)) else found + _odd_keys(obj)
+        return found if _TEXT.issuperset(map(type, obj)) else found + _odd_keys(obj)
+
+    items = values
 
     def shell(self, obj: Any) -> Any:
         return {}
@@ -218,8 +223,10 @@ class _List(Kind):
 
 
 class _PlainList(_List):
-    def items(self, obj: Any) -> list[Any]:
+    def values(self, obj: Any) -> list[Any]:
         return obj.copy()
+
+    items = values
 
     def shell(self, obj: Any) -> Any:
         return []
@@ -533,7 +540,7 @@ def _slots(cls: type) -> tuple[tuple[str, types.MemberDescriptorType], ...]:
 
 
 def _has_attributes(cls: type) -> bool:
-    return cls not in _BASES and (bool(_slots(cls)) or cls.__dictoffset__ != 0)
+    return bool(_slots(cls)) or cls.__dictoffset__ != 0  # even an OrderedDict has a dictionary: a state_dict keeps metadata there
 
 
 def _attributes(obj: Any) -> dict[str, Any]:

@@ -54,7 +54,6 @@ class Walk:
         self._objects: list[Any] = []  # containers, breadth first
         self._kinds: list[Kind] = []
         self._values: list[list[Any]] = []
-        self._origins: list[int] = []  # the container that each was first found in
         self._others: list[tuple[int, int]] = []  # (container, another one that holds it)
         self._index: dict[int, int] = {}
         self._seen: set[int] = set()
@@ -62,7 +61,7 @@ class Walk:
         if kind is None:
             self._take((root,), -1)
         else:
-            self._add(root, kind, -1)
+            self._add(root, kind)
         self._go()
 
     def add(self, obj: Any) -> None:
@@ -71,48 +70,49 @@ class Walk:
         self._go()
 
     def _go(self) -> None:
-        position = len(self._values)
-        while position < len(self._objects):
-            obj = self._objects[position]
-            values = self._kinds[position].values(obj)
+        objects, kinds, all_values, take = self._objects, self._kinds, self._values, self._take
+        position = len(all_values)
+        while position < len(objects):
+            values = kinds[position].values(objects[position])
             if self.skip is not None:
                 values = self._without_skipped(position, values)
-            self._values.append(values)
+            all_values.append(values)
             types = set(map(type, values))
             if types == _ONLY_TENSORS:
                 self.tensors += values
             elif not types <= ATOMS:
-                self._take(values, position)
+                take(values, position)
             position += 1
 
     def _take(self, values: Any, owner: int) -> None:
-        tensors, index = self.tensors, self._index
+        index, objects, kinds = self._index, self._objects, self._kinds
         for value in values:
             cls = type(value)
             if cls is Tensor:
-                tensors.append(value)
+                self.tensors.append(value)
                 continue
             if cls in ATOMS:
                 continue
             kind = kind_of(cls)
-            if isinstance(kind, Kind):
+            if kind.__class__ is not Role:
                 known = index.get(id(value))
                 if known is None:
-                    self._add(value, kind, owner)
+                    index[id(value)] = len(objects)
+                    objects.append(value)
+                    kinds.append(kind)  # type: ignore[arg-type] # no role, so a kind
                 elif owner >= 0:
                     self._others.append((known, owner))
             elif kind is Role.TENSOR:
                 self.plain = False
-                tensors.append(value)
+                self.tensors.append(value)
             elif kind is not Role.OPAQUE and id(value) not in self._seen:
                 self._seen.add(id(value))
-                self.found.append((kind, value))
+                self.found.append((kind, value))  # type: ignore[arg-type] # a role
 
-    def _add(self, obj: Any, kind: Kind, owner: int) -> None:
+    def _add(self, obj: Any, kind: Kind) -> None:
         self._index[id(obj)] = len(self._objects)
         self._objects.append(obj)
         self._kinds.append(kind)
-        self._origins.append(owner)
 
     def _without_skipped(self, position: int, values: list[Any]) -> list[Any]:
         assert self.skip is not None
@@ -166,11 +166,11 @@ class Walk:
         new = dict(changed)
         get, holds_none = new.get, new.keys().isdisjoint
         made: dict[int, Any] = {}
-        for position in range(len(self._objects) - 1, -1, -1):
-            values = self._values[position]
+        position = len(self._objects)
+        for obj, kind, values in zip(reversed(self._objects), reversed(self._kinds), reversed(self._values), strict=True):
+            position -= 1
             if not all_new and holds_none(map(id, values)):
                 continue
-            obj, kind = self._objects[position], self._kinds[position]
             exchanged = list(map(get, map(id, values), values))
             if kind.has_attributes:
                 twin = kind.again(obj, exchanged[: self._count(position)])
@@ -197,7 +197,7 @@ class Walk:
         """Which containers hold something that changes, themselves or further down."""
         keys = changed.keys()
         dirty = [not keys.isdisjoint(map(id, values)) for values in self._values]
-        origins = self._origins
+        origins = self._origins()
         for position in range(len(dirty) - 1, 0, -1):  # a container stands behind the one it was found in
             if dirty[position] and origins[position] >= 0:
                 dirty[origins[position]] = True
@@ -212,6 +212,16 @@ class Walk:
                     todo.append(holder)
                     holder = origins[holder]
         return dirty
+
+    def _origins(self) -> list[int]:
+        """The container that each was first found in; -1 for the ones that the look began with."""
+        origins = [-1] * len(self._objects)
+        for position, values in enumerate(self._values):
+            for value in values:
+                held = self._index.get(id(value), 0)
+                if origins[held] < 0 and held > position:
+                    origins[held] = position
+        return origins
 
     def _build(self, first: int, dirty: list[bool], new: dict[int, Any]) -> None:
         """Make a tuple, and the ones that it needs before."""
@@ -247,8 +257,9 @@ class Walk:
 
     def _path(self, position: int, i: int, name: str) -> str:
         steps = [step_text(self._kinds[position].names(self._objects[position])[i])]
-        while self._origins[position] >= 0:
-            held, position = self._objects[position], self._origins[position]
+        origins = self._origins()
+        while origins[position] >= 0:
+            held, position = self._objects[position], origins[position]
             i = next(i for i, value in enumerate(self._values[position]) if value is held)
             steps.append(step_text(self._kinds[position].names(self._objects[position])[i]))
         steps.reverse()
