@@ -6,6 +6,7 @@
     model = wherry.compile(model)        # torch.compile where it is mature, else the model, and why
     with wherry.rehearse("mps"):         # a virtual Mac in this process: real values, real errors
         train()
+    print(wherry.where(model))           # what resides where, how many bytes, what would be left behind
 
 The map of the tree, upwards from the ground:
 
@@ -13,7 +14,7 @@ The map of the tree, upwards from the ground:
     backends                                         one file = everything particular to one backend
     dispatch  storage  tree  events                  know tensors
     native_functions                                 knows PyTorch's own operators
-    pick  compile  ops  rehearse  explain            rooms: facts in, an answer out
+    pick  compile  ops  where  rehearse  explain     rooms: facts in, an answer out
     run                                              a whole program under wherry
     cli  pytest_plugin  notebook                     edges: `wherry ...`, failure reports, %load_ext wherry
 
@@ -32,11 +33,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from wherry.compile import NotCompiled, compile  # noqa: A004 - torch's name for it
     from wherry.errors import (
+        BadCheckpoint,
         BadCount,
         BadRank,
         BadSize,
         BadVariable,
         CannotRehearse,
+        CheckpointMissing,
         DeviceAbsent,
         NoSuitableDevice,
         ScriptError,
@@ -51,18 +54,22 @@ if TYPE_CHECKING:
     from wherry.explain import Diagnosis, explain, explain_exception
     from wherry.pick import Choice, pick
     from wherry.rehearse import Rehearsal, rehearse
+    from wherry.where import Inventory, where
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BadCheckpoint",
     "BadCount",
     "BadRank",
     "BadSize",
     "BadVariable",
     "CannotRehearse",
+    "CheckpointMissing",
     "Choice",
     "DeviceAbsent",
     "Diagnosis",
+    "Inventory",
     "NoSuitableDevice",
     "NotCompiled",
     "Rehearsal",
@@ -79,12 +86,14 @@ __all__ = [
     "explain_exception",
     "pick",
     "rehearse",
+    "where",
 ]
 
 # The module each public name comes from, where that is not wherry.errors.
 _HOMES = {
     "Choice": "wherry.pick",
     "Diagnosis": "wherry.explain",
+    "Inventory": "wherry.where",
     "NotCompiled": "wherry.compile",
     "Rehearsal": "wherry.rehearse",
     "compile": "wherry.compile",
@@ -92,6 +101,7 @@ _HOMES = {
     "explain_exception": "wherry.explain",
     "pick": "wherry.pick",
     "rehearse": "wherry.rehearse",
+    "where": "wherry.where",
 }
 
 

@@ -335,7 +335,7 @@ def children(obj: object, *, most: int | None = 2_000) -> Iterator[tuple[Step, A
     for name, value in list(islice(instance_dict(obj).items(), most)):
         if type(name) is str and not (name == "data" and has_class(obj, "collections", "UserDict", "UserList")):
             yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
-    yield from _slots(obj)
+    yield from slots(obj)
 
 
 def is_opaque(obj: object) -> bool:
@@ -359,7 +359,7 @@ def _of_module(obj: object) -> Iterator[tuple[Step, Any]]:
     for name, value in list(own.items()):
         if type(name) is str and name not in _SETTINGS:
             yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
-    yield from _slots(obj)
+    yield from slots(obj)
     # Hooks are functions that may have captured a tensor.
     for registry in ("_forward_hooks", "_forward_pre_hooks"):
         hooks = own.get(registry)
@@ -408,7 +408,8 @@ def _bound(obj: Any) -> Iterator[tuple[Step, Any]]:
         yield Step(Kind.DEFAULT, name, f".{name}"), value
 
 
-def _slots(obj: object) -> Iterator[tuple[Step, Any]]:
+def slots(obj: object) -> Iterator[tuple[Step, Any]]:
+    """What an object keeps in slots that its classes declare."""
     for cls in mro(obj):
         if cls is object:
             continue

@@ -23,6 +23,9 @@ from wherry.where.walk import Again, Leaf, walk
 HOSTS_OWN = ("batch_sizes",)
 """What is on the host wherever the rest is: the lengths of a `PackedSequence`."""
 
+_COUNTERS = ("step", "mu_product")
+"""States of an optimizer that are on the host unless it is capturable or fused (torch/optim/adam.py, nadam.py, `_init_group`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stray:
@@ -33,12 +36,14 @@ class Stray:
         tensor: The tensor itself.
         found: The path as objects and steps.
         fix: What to write so that it moves from then on, one sentence.
+        why: Why nothing moves it, the end of a sentence: "is a plain attribute of Net, neither a parameter nor a buffer".
     """
 
     path: str
     tensor: Any
     found: Found
     fix: str
+    why: str
 
 
 def left_behind(module: Any, name: str = "model") -> tuple[Stray, ...]:
@@ -64,7 +69,7 @@ def left_behind(module: Any, name: str = "model") -> tuple[Stray, ...]:
             strays[id(leaf.value)] = leaf
     shared = {key for one in (*registered.values(), *buffers.values()) if (key := _storage(one)) is not None}
     return tuple(
-        Stray(leaf.path(), leaf.value, found, fix_of(found, second_name=_storage(leaf.value) in shared))
+        Stray(leaf.path(), leaf.value, found, fix_of(found, second_name=_storage(leaf.value) in shared), why_of(found))
         for leaf in strays.values()
         for found in [leaf.found()]
     )
@@ -91,7 +96,7 @@ def stays(leaf: Leaf) -> bool:
         return True
     if step.kind is Kind.ITEM and branch.step is not None and branch.step.kind is Kind.GROUP:
         return True  # lr, betas and other settings; the parameters of the group are somebody else's
-    if branch.step is not None and branch.step.kind is Kind.STATE and step.key == "step":
+    if branch.step is not None and branch.step.kind is Kind.STATE and step.key in _COUNTERS:
         return not _counts_on_device(branch.parent.value if branch.parent is not None else None, branch.about)
     return False
 
@@ -108,7 +113,38 @@ def _counts_on_device(optimizer: Any, param: Any) -> bool:
     return False
 
 
-# -- the lasting fix
+# -- why, and the lasting fix
+
+
+def why_of(found: Found) -> str:
+    """Why nothing moves a tensor that is left behind, as the end of a sentence."""
+    for position, (owner, step) in enumerate(zip(found.owners, found.steps, strict=True)):
+        if tree.is_optimizer(owner):
+            return f"is in an optimizer ({tree.class_name(owner)}), which the `to` of a module does not know"
+        if not tree.is_module(owner) or step.kind in (Kind.PARAMETER, Kind.BUFFER, Kind.MODULE):
+            continue
+        cls, path = tree.class_name(owner), (*found.owners[position + 1 :], found.value)
+        for holder, later in zip(found.owners[position:], found.steps[position:], strict=True):
+            if tree.is_optimizer(holder):
+                return f"is in an optimizer ({tree.class_name(holder)}), which the `to` of a module does not know"
+            if later.text == ".cache[...]":
+                return f"is in a functools cache that {cls} has"
+            if later.kind is Kind.DEFAULT:
+                return f"is a default argument of a function of {cls}"
+            if later.kind in (Kind.CELL, Kind.BOUND):
+                return f"is remembered by a function that {cls} has"
+        held = path[0]
+        if tree.is_tensor(held):
+            if step.kind is Kind.CLASS:
+                return f"stands in the body of the class {cls}, shared by all its objects"
+            return f"is a plain attribute of {cls}, neither a parameter nor a buffer"
+        if tree.is_module(held):
+            return f"is in a module that {cls} has not registered"
+        if _container(held) is not None:
+            what = "a module in a plain" if any(tree.is_module(one) for one in path[1:]) else "a plain"
+            return f"is in {what} {tree.class_name(held)}, and {cls} does not look into it"
+        return f"is in an object that is no module ({tree.class_name(held)})"
+    return "is in nothing that moves"
 
 
 def fix_of(found: Found, *, second_name: bool = False) -> str:

@@ -36,9 +36,13 @@ class Branch:
         home: The outermost module around it, or itself where it is one; None outside of modules.
         moves: Whether `home.to()` reaches it.
         about: The parameter whose state it is, in an optimizer.
+        optimizer: The optimizer around it, or itself where it is one; None outside.
+        top: The part of the root that it belongs to, or None for the root.
+        anchor: The innermost module around it, or itself, that `home.to()` reaches.
+        node: For who builds a tree of it; -1 at first.
     """
 
-    __slots__ = ("about", "home", "moves", "node", "parent", "root", "step", "value")
+    __slots__ = ("about", "anchor", "home", "moves", "node", "optimizer", "parent", "root", "step", "top", "value")
 
     def __init__(self, parent: Branch | None, step: Step | None, value: Any, root: str) -> None:
         self.parent = parent
@@ -46,13 +50,17 @@ class Branch:
         self.value = value
         self.root = root
         self.about: Any = None if parent is None else parent.about
-        self.node = -1  # for who builds a tree of it
+        self.node = -1
+        above = None if parent is None else parent.optimizer
+        self.optimizer: Branch | None = self if above is None and tree.is_optimizer(value) else above
+        self.top: Branch | None = None if parent is None else parent.top or self
         within = None if parent is None else parent.home
         if within is None:
             self.home, self.moves = (self, True) if tree.is_module(value) else (None, False)
         else:
             self.home = within
             self.moves = parent is not None and parent.moves and step is not None and step.kind is Kind.MODULE
+        self.anchor: Branch | None = self if self.moves else None if parent is None else parent.anchor
 
     def up(self) -> Iterator[Branch]:
         """Itself, its parent, and so on to the root."""
