@@ -243,7 +243,8 @@ class Inventory:
     def __repr__(self) -> str:
         # Short, since containers of inventories are printed with it; print() and a notebook show all.
         where = ", ".join(f"{total.name} {format_bytes(total.nbytes)}" for total in self.devices)
-        return f"<Inventory of {self.name}: {self.tensors} tensors, {where or 'nothing'}>"
+        count = f"{self.tensors} tensor{'s' if self.tensors != 1 else ''}"
+        return f"<Inventory of {self.name}: {count}, {where or 'nothing'}>"
 
     def __str__(self) -> str:
         return self.text()

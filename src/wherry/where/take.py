@@ -18,7 +18,7 @@ from wherry.where.measure import Facts, gradient_below, measure_below
 from wherry.where.strays import fix_of, stays, why_of
 
 _PATHS = 100  # of one group of tied tensors or aliases
-_STEPS = 3_000_000  # in all the paths of strays together: as many as take about a second
+_STEPS = 600_000  # in all the paths of strays together: as many as take about a second
 
 
 def take(obj: Any, name: str) -> Inventory:
