@@ -168,9 +168,11 @@ def _in_module(found: Found, position: int, *, second_name: bool) -> str:
     cls, name = tree.class_name(owner), str(step.key)
     path = (*found.owners[position + 1 :], found.value)
     held = path[0]
-    library = type(owner).__module__.startswith("torch.")
-    place = f"the module that makes {found.prefix(position)}" if library else f"{cls}.__init__"
-    init = f"In {place}, write"
+    path_to = found.prefix(position)
+    if type(owner).__module__.startswith("torch."):  # not the program's own class to change
+        place, init, me = f"the module that makes {path_to}", "Write", path_to
+    else:
+        place, init, me = f"{cls}.__init__", f"In {cls}.__init__, write", "self"
     for later, kind in enumerate(found.steps[position:], position):
         if kind.kind in (Kind.CELL, Kind.DEFAULT, Kind.BOUND) or kind.text == ".cache[...]":
             return _captured(found, later, place)
@@ -185,11 +187,11 @@ def _in_module(found: Found, position: int, *, second_name: bool) -> str:
                 "the old ones when it moves."
             )
         if _is_parameter(held):
-            return f"{init} `self.{name} = nn.Parameter(...)` after super().__init__(), so that it is registered."
+            return f"{init} `{me}.{name} = nn.Parameter(...)` after super().__init__(), so that it is registered."
         written = name.lower() if step.kind is Kind.CLASS else name
-        return f"{init} `self.register_buffer({written!r}, {written}, persistent=False)`."
+        return f"{init} `{me}.register_buffer({written!r}, {written}, persistent=False)`."
     if tree.is_module(held):
-        return f"{init} `self.{name} = ...` after super().__init__(), which registers the module."
+        return f"{init} `{me}.{name} = ...` after super().__init__(), which registers the module."
     container = _container(held)
     if container is None:
         kind = tree.class_name(held)
@@ -206,11 +208,11 @@ def _in_module(found: Found, position: int, *, second_name: bool) -> str:
         extra = (
             ", whose keys are strings: str(key)" if keys else ", and what is nested in it in another" if inner else ""
         )
-        return f"{init} `self.{name} = {wanted}(...)`{extra}."
+        return f"{init} `{me}.{name} = {wanted}(...)`{extra}."
     index = "key" if container == "Dict" else "i"
     return (
-        f"{init} `self.register_buffer(f'{name.strip('_')}_{{{index}}}', tensor, persistent=False)` for each tensor in "
-        f"self.{name}, and read them by these names."
+        f"{init} `{me}.register_buffer(f'{name.strip('_')}_{{{index}}}', tensor, persistent=False)` for each tensor in "
+        f"{me}.{name}, and read them by these names."
     )
 
 
