@@ -160,14 +160,28 @@ def is_a(obj: object, cls: type) -> bool:
 
 def class_name(obj: object) -> str:
     """What the class of an object is called."""
-    return obj.name if type(obj) is Described else type(obj).__name__
+    return obj.name if type(obj) is Described else name_of(type(obj))
+
+
+def name_of(cls: type) -> str:
+    """`cls.__name__`, without asking the metaclass."""
+    return type.__dict__["__name__"].__get__(cls)
+
+
+def module_of(cls: type) -> str:
+    """`cls.__module__`, without asking the metaclass; "" where it is no text."""
+    try:
+        found = type.__dict__["__module__"].__get__(cls)
+    except AttributeError:
+        return ""
+    return found if type(found) is str else ""
 
 
 def has_class(obj: object, module: str, *names: str) -> bool:
     """Whether one of the classes of an object is of a module and one of some names, without importing that module."""
     if type(obj) is Described:
         return obj.name in names
-    return any(cls.__name__ in names and cls.__module__ == module for cls in mro(obj))
+    return any(name_of(cls) in names and module_of(cls) == module for cls in mro(obj))
 
 
 def instance_dict(obj: object) -> dict[str, Any]:
@@ -256,11 +270,7 @@ def item(obj: object, key: object) -> Any:
 
 
 def _is_container_module(obj: object) -> bool:
-    return any(
-        cls.__module__ == "torch.nn.modules.container" and cls.__name__ != "Module"
-        for cls in mro(obj)
-        if type(cls.__dict__.get("__module__")) is str
-    )
+    return any(module_of(cls) == "torch.nn.modules.container" and name_of(cls) != "Module" for cls in mro(obj))
 
 
 def is_module(obj: object) -> bool:

@@ -122,7 +122,7 @@ def _tensor(tensor: Any) -> Facts:
     device, dtype = _text(_get(tensor, "device")), _text(_get(tensor, "dtype"))
     grad = bool(_get(tensor, "requires_grad"))
     note = ""
-    if type(tensor).__name__.startswith("Uninit") and tree.has_class(tensor, *_UNINITIALIZED):
+    if tree.class_name(tensor).startswith("Uninit") and tree.has_class(tensor, *_UNINITIALIZED):
         return Facts(_device_of(tensor, device), dtype, None, (), 0, grad, "uninitialized")
     try:
         shape: tuple[int, ...] | None = tuple(map(int, _get(tensor, "shape")))
@@ -218,13 +218,12 @@ def _fake(tensor: Any) -> Facts:
 
 def _wrapper(tensor: Any) -> Facts:
     """A tensor that is made of others: where they are, and what they hold."""
-    note = type(tensor).__name__
+    note = tree.class_name(tensor)
     parts = [measure(part) for part in _held(tensor)]
     dtype = _text(_get(tensor, "dtype"))
     grad = bool(_get(tensor, "requires_grad"))
     shape = None
-    module = type(tensor).__module__
-    if type(module) is str and module.startswith("torch."):
+    if tree.module_of(type(tensor)).startswith("torch."):
         try:
             shape = tuple(int(n) for n in _get(tensor, "shape"))
         except Exception:  # noqa: BLE001 - a jagged size is a symbol that is no number
@@ -261,8 +260,8 @@ def _held(tensor: Any) -> Iterator[Any]:
 
 def _array(array: Any) -> Facts:
     """An array of NumPy, whose views share the memory of their base, or of MLX."""
-    cls = next(cls for cls in tree.mro(array) if (cls.__module__, cls.__name__) in _ARRAYS)
-    library = _ARRAYS[cls.__module__, cls.__name__]
+    cls = next(cls for cls in tree.mro(array) if (tree.module_of(cls), tree.name_of(cls)) in _ARRAYS)
+    library = _ARRAYS[tree.module_of(cls), tree.name_of(cls)]
 
     def get(name: str, of: Any = array) -> Any:
         return getattr(cls, name).__get__(of)

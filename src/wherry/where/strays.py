@@ -13,6 +13,7 @@ is replaced by another object, so that whoever else kept the buffer keeps the ol
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +122,8 @@ def why_of(found: Found) -> str:
     for position, (owner, step) in enumerate(zip(found.owners, found.steps, strict=True)):
         if tree.is_optimizer(owner):
             return f"is in an optimizer ({tree.class_name(owner)}), which the `to` of a module does not know"
+        if tree.is_tensor(owner):
+            return f"is an attribute of a {tree.class_name(owner)}, which keeps it as it is when it moves"
         if not tree.is_module(owner) or step.kind in (Kind.PARAMETER, Kind.BUFFER, Kind.MODULE):
             continue
         cls, path = tree.class_name(owner), (*found.owners[position + 1 :], found.value)
@@ -157,6 +160,9 @@ def fix_of(found: Found, *, second_name: bool = False) -> str:
     for position, (owner, step) in enumerate(zip(found.owners, found.steps, strict=True)):
         if tree.is_optimizer(owner):
             return f"Construct the optimizer, {found.prefix(position)}, after the model has moved, and load its state after that."
+        if tree.is_tensor(owner):
+            module = found.prefix(position - 1) if position else "the module"
+            return f"Keep it in {module} beside {found.prefix(position)}: `{module}.register_buffer(...)`."
         if tree.is_module(owner) and step.kind not in (Kind.PARAMETER, Kind.BUFFER, Kind.MODULE):
             return _in_module(found, position, second_name=second_name)
     return f"Move it where it is used: {found.text}.to(device)."
@@ -169,7 +175,7 @@ def _in_module(found: Found, position: int, *, second_name: bool) -> str:
     path = (*found.owners[position + 1 :], found.value)
     held = path[0]
     path_to = found.prefix(position)
-    if type(owner).__module__.startswith("torch."):  # not the program's own class to change
+    if tree.module_of(type(owner)).startswith("torch."):  # not the program's own class to change
         place, init, me = f"the module that makes {path_to}", "Write", path_to
     else:
         place, init, me = f"{cls}.__init__", f"In {cls}.__init__, write", "self"
@@ -239,7 +245,7 @@ def _captured(found: Found, position: int, place: str) -> str:
 
 
 def _is_parameter(obj: object) -> bool:
-    return any(cls.__name__ == "Parameter" and cls.__module__ == "torch.nn.parameter" for cls in tree.mro(obj))
+    return tree.has_class(obj, "torch.nn.parameter", "Parameter")
 
 
 def _container(obj: object) -> str | None:
@@ -248,9 +254,8 @@ def _container(obj: object) -> str | None:
         return "Dict"
     if type(tree.class_attribute(obj, "_fields")) is tuple:
         return None
-    names = ("list", "tuple", "set", "frozenset", "deque")
-    return (
-        "List"
-        if any(cls.__name__ in names and cls.__module__ in ("builtins", "collections") for cls in tree.mro(obj))
-        else None
-    )
+    if any(tree.is_a(obj, cls) for cls in (list, tuple, set, frozenset, deque)) or tree.has_class(
+        obj, "collections", "UserList"
+    ):
+        return "List"
+    return None

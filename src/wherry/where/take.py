@@ -78,7 +78,7 @@ class _Taker:
             parent = None if one.parent is None else self.branches[one.parent.node]
             text = one.root if one.step is None else one.step.text
             one.node = len(self.branches)
-            self.branches.append(Branch(parent, text, type(one.value).__name__))
+            self.branches.append(Branch(parent, text, tree.class_name(one.value)))
             self.met.append(one)
             self.devices.append(set())
             if tree.is_module(one.value):
@@ -237,7 +237,7 @@ class _Taker:
         tied += list(_shared(self.tied.values()))
         return Inventory(
             name=self.name,
-            title=type(self.obj).__name__,
+            title=tree.class_name(self.obj),
             strays=tuple(self.strays),
             entries=tuple(self.entries),
             devices=totals(self.entries, "device"),
