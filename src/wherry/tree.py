@@ -184,11 +184,14 @@ def has_class(obj: object, module: str, *names: str) -> bool:
     return any(name_of(cls) in names and module_of(cls) == module for cls in mro(obj))
 
 
+_OWN_DICT = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
 def instance_dict(obj: object) -> dict[str, Any]:
     """The dictionary of an instance, or an empty one where it has none or hides it."""
     for cls in mro(obj):
         own = type.__dict__["__dict__"].__get__(cls).get("__dict__")
-        if own is not None and not isinstance(own, types.GetSetDescriptorType | types.MemberDescriptorType):
+        if own is not None and type(own) not in _OWN_DICT:
             return {}  # a class that answers for it itself
     try:
         found = object.__getattribute__(obj, "__dict__")

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import io
 import logging
+import re
+import threading
+import types
+import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from wherry import where
+from wherry.where.strays import left_behind
 from wherry.where.walk import Again, Leaf, walk
 
 
@@ -87,3 +96,43 @@ def test_a_leaf_knows_everything_on_the_way() -> None:
     assert found.text == "batch['a'][0]"
     assert found.owners == (batch, batch["a"])
     assert [step.key for step in found.steps] == ["a", 0]
+
+
+ODD: dict[str, Any] = {
+    "a module": functools,
+    "a lock": threading.Lock(),
+    "a local": threading.local(),
+    "a generator": (x for x in ()),
+    "a pattern": re.compile("x"),
+    "a weak reference": weakref.ref(nn.Linear(1, 1)),
+    "a weak dictionary": weakref.WeakKeyDictionary(),
+    "a view of a dictionary": {}.items(),
+    "a mapping proxy": types.MappingProxyType({}),
+    "a memory": memoryview(b"x"),
+    "a file": io.StringIO(),
+    "a class": nn.Linear,
+    "an exception": ValueError("x"),
+    "a traceless function": len,
+    "a number of numpy": np.float32(1),
+    "an array of objects": np.array([None, "x"], dtype=object),
+    "a record array": np.zeros(2, dtype=[("a", "i4")]),
+    "a storage": torch.ones(1).untyped_storage(),
+    "a generator of numbers": torch.Generator(),
+    "a size": torch.ones(1).shape,
+    "a module without its init": nn.Linear.__new__(nn.Linear),
+    "an optimizer without its init": torch.optim.SGD.__new__(torch.optim.SGD),
+    "a slotted dataclass": dataclasses.make_dataclass("D", ["a"], slots=True).__new__(
+        dataclasses.make_dataclass("D", ["a"], slots=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_odd_objects_do_not_matter(odd: Any) -> None:
+    model = nn.Linear(1, 1)
+    vars(model)["odd"] = odd
+
+    assert "batch['x']" in [entry.path for entry in where({"odd": odd, "x": torch.ones(1)}, name="batch")]
+    assert where(model).entries[0].path == "model.weight"
+    where(odd)
+    left_behind(model)
