@@ -19,7 +19,7 @@ def where(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="A .pt or .safetensors file, the index of a sharded one, or a folder.",
             show_default=False,
         ),

@@ -141,7 +141,7 @@ def test_a_whole_model_is_refused_by_its_classes(tmp_path: Path, *, zipped: bool
         where(path)
 
     assert str(raised.value) == (
-        f"{path}: it is a whole pickled model, and loading it would run torch.nn.modules.container.Sequential, "
+        f"{path}: it is a whole pickled model, and loading it would run code of torch.nn.modules.container.Sequential, "
         "torch.nn.modules.linear.Linear, which torch.load(weights_only=True) does not allow. Where you trust it, load it with "
         "torch.load(..., weights_only=False) and save tensors alone: torch.save(model.state_dict(), ...)."
     )

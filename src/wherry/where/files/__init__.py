@@ -40,7 +40,7 @@ def look(path: str) -> Listed:
             start = file.read(512)
     except FileNotFoundError:
         folder = Path(path).parent
-        near = [str(other) for other in folder.iterdir()] if folder.is_dir() else []
+        near = [str(p) for p in folder.iterdir() if p.suffix == Path(path).suffix] if folder.is_dir() else []
         raise CheckpointMissing(path, near=near) from None
     except OSError as err:
         raise BadCheckpoint(path, f"it cannot be read ({err.strerror or err})") from err

@@ -177,7 +177,11 @@ def _refusal(file: BinaryIO, start: int, path: str, first: str) -> BadCheckpoint
     refused.sort(key=lambda name: name.startswith("torch."))  # the program's own first
     shown = ", ".join(refused[:6]) + (f" and {len(refused) - 6} more" if len(refused) > 6 else "")
     whole = any(name.startswith(("__main__.", "torch.nn.modules.")) for name in refused)
-    what = "it is a whole pickled model, and loading it would run" if whole else "loading it would run code or classes:"
+    what = (
+        "it is a whole pickled model, and loading it would run code of"
+        if whole
+        else "loading it would run code or classes:"
+    )
     return BadCheckpoint(
         path, f"{what} {shown}, which torch.load(weights_only=True) does not allow",
         fix="Where you trust it, load it with torch.load(..., weights_only=False) and save tensors alone: "
