@@ -9,11 +9,13 @@ import pytest
 
 from wherry import errors
 from wherry.errors import (
+    BadCheckpoint,
     BadCount,
     BadRank,
     BadSize,
     BadVariable,
     CannotRehearse,
+    CheckpointMissing,
     DeviceAbsent,
     MissingExtra,
     NoSuitableDevice,
@@ -60,6 +62,21 @@ EXAMPLES = [
         BadCount(2, backend="mps", most=1),
         ValueError,
         "2 mps devices cannot be had: torch knows one mps device. Use count=1.",
+    ),
+    (
+        BadCheckpoint("model.pt", "it is empty"),
+        ValueError,
+        "model.pt: it is empty.",
+    ),
+    (
+        BadCheckpoint("model.pt", "it is a damaged zip archive", fix="Fetch it again."),
+        ValueError,
+        "model.pt: it is a damaged zip archive. Fetch it again.",
+    ),
+    (
+        CheckpointMissing("modle.pt", near=["model.pt"]),
+        FileNotFoundError,
+        "modle.pt: there is no such file. Did you mean model.pt?",
     ),
     (
         BadSize("lots", "it does not start with a number"),

@@ -26,6 +26,7 @@ TORCH_FREE = {
     "dir": "import wherry; dir(wherry)",
     "command line": "from wherry.cli import app; app()",
     "explain log": f"from wherry.explain.log import explain_log; explain_log({ERROR!r})",
+    "wherry where": "import wherry.cli.where, wherry.where.text; from wherry.where.files import sharded, zipped, safetensors",
     "wherry explain": "import wherry.cli.explain, wherry.explain.text",
     "python -m wherry": "import wherry.__main__",
 }

@@ -25,7 +25,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
         getattr(wherry, "pcik")  # noqa: B009 - the type checker would refuse it written plainly
 
 
-@pytest.mark.parametrize("name", ["compile", "pick", "rehearse"])
+@pytest.mark.parametrize("name", ["compile", "pick", "rehearse", "where"])
 @pytest.mark.parametrize(
     "first",
     ["import wherry.{0}", "from wherry.{0} import *", "import wherry; wherry.{0}", "from wherry import {0}"],

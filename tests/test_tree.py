@@ -113,3 +113,12 @@ def test_attributes_are_read_statically() -> None:
     assert tree.item({"a": 1}, "a") == 1
     assert tree.item([1, 2], -1) == 2
     assert tree.item([1], 5) is tree.MISSING
+
+
+@pytest.mark.parametrize("make", [list, tuple, deque, set, lambda it: dict.fromkeys(it, 0)], ids=str)
+def test_of_many_parts_the_first_are_given_or_all(make: Any) -> None:
+    many = make(range(3_000))
+
+    assert len(list(tree.children(many))) == 2_000
+    assert len(list(tree.children(many, most=5))) == 5
+    assert len(list(tree.children(many, most=None))) == 3_000

@@ -6,6 +6,8 @@
     model = wherry.compile(model)        # torch.compile where it is mature, else the model, and why
     with wherry.rehearse("mps"):         # a virtual Mac in this process: real values, real errors
         train()
+    batch = wherry.move(batch, device)   # anything nested, whole: what shares bytes shares them afterwards
+    print(wherry.where(model))           # what resides where, how many bytes, what would be left behind
 
 The map of the tree, upwards from the ground:
 
@@ -13,7 +15,8 @@ The map of the tree, upwards from the ground:
     backends                                         one file = everything particular to one backend
     dispatch  storage  tree  events                  know tensors
     native_functions                                 knows PyTorch's own operators
-    pick  compile  ops  rehearse  explain            rooms: facts in, an answer out
+    pick  compile  ops  where  rehearse  explain     rooms: facts in, an answer out
+    move                                             a room that asks another: where
     run                                              a whole program under wherry
     cli  pytest_plugin  notebook                     edges: `wherry ...`, failure reports, %load_ext wherry
 
@@ -32,12 +35,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from wherry.compile import NotCompiled, compile  # noqa: A004 - torch's name for it
     from wherry.errors import (
+        BadCheckpoint,
         BadCount,
         BadOption,
         BadRank,
         BadSize,
         BadVariable,
         CannotRehearse,
+        CheckpointMissing,
         DeviceAbsent,
         MissingExtra,
         NoSuitableDevice,
@@ -57,19 +62,23 @@ if TYPE_CHECKING:
     from wherry.move import move
     from wherry.pick import Choice, pick
     from wherry.rehearse import Rehearsal, rehearse
+    from wherry.where import Inventory, where
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BadCheckpoint",
     "BadCount",
     "BadOption",
     "BadRank",
     "BadSize",
     "BadVariable",
     "CannotRehearse",
+    "CheckpointMissing",
     "Choice",
     "DeviceAbsent",
     "Diagnosis",
+    "Inventory",
     "MissingExtra",
     "NoSuitableDevice",
     "NotCompiled",
@@ -91,12 +100,14 @@ __all__ = [
     "move",
     "pick",
     "rehearse",
+    "where",
 ]
 
 # The module each public name comes from, where that is not wherry.errors.
 _HOMES = {
     "Choice": "wherry.pick",
     "Diagnosis": "wherry.explain",
+    "Inventory": "wherry.where",
     "NotCompiled": "wherry.compile",
     "Rehearsal": "wherry.rehearse",
     "compile": "wherry.compile",
@@ -105,6 +116,7 @@ _HOMES = {
     "move": "wherry.move",
     "pick": "wherry.pick",
     "rehearse": "wherry.rehearse",
+    "where": "wherry.where",
 }
 
 

@@ -18,6 +18,8 @@
     +-- TorchMissing       (ImportError)        torch is not installed, or does not import
     +-- MissingExtra       (ImportError)        a package that an extra brings is not installed, or does not import
     +-- Unconvertible      (TypeError)          a tensor or an array that another library cannot hold as it is
+    +-- BadCheckpoint      (ValueError)         a file that is no checkpoint, is damaged, or would run code when loaded
+    |   +-- CheckpointMissing (FileNotFoundError) there is no such file
     +-- ScriptError        (RuntimeError)       `wherry run` cannot start the program
         +-- ScriptMissing  (FileNotFoundError)  there is no such script
 
@@ -422,6 +424,41 @@ class Unconvertible(WherryError, TypeError):
 
     def __str__(self) -> str:
         return f"{self.what} cannot become {self.to}: {self.why}. {self.fix}"
+class BadCheckpoint(WherryError, ValueError):
+    """A file that is no checkpoint, is damaged, or would run code when loaded.
+
+    Attributes:
+        path: The file.
+        reason: What is wrong, as a clause: "the header ends at byte 900, and the file at 800".
+        fix: What to do about it, as a sentence, or None.
+    """
+
+    def __init__(self, path: str, reason: str, *, fix: str | None = None) -> None:
+        self.path = path
+        self.reason = reason
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}." + (f" {self.fix}" if self.fix else "")
+
+
+class CheckpointMissing(BadCheckpoint, FileNotFoundError):
+    """There is no such file.
+
+    Attributes:
+        nearest: A file beside it that it resembles, or None.
+    """
+
+    # As for ScriptMissing: OSError's is the one that pickling must find.
+    __new__ = FileNotFoundError.__new__
+
+    def __init__(self, path: str, *, near: Iterable[str] = ()) -> None:
+        super().__init__(path, "there is no such file")
+        self.nearest = nearest(path, near)
+
+    def __str__(self) -> str:
+        guess = f" Did you mean {self.nearest}?" if self.nearest else ""
+        return f"{self.path}: {self.reason}.{guess}"
 
 
 class ScriptError(WherryError, RuntimeError):

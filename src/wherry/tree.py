@@ -160,21 +160,38 @@ def is_a(obj: object, cls: type) -> bool:
 
 def class_name(obj: object) -> str:
     """What the class of an object is called."""
-    return obj.name if type(obj) is Described else type(obj).__name__
+    return obj.name if type(obj) is Described else name_of(type(obj))
+
+
+def name_of(cls: type) -> str:
+    """`cls.__name__`, without asking the metaclass."""
+    return type.__dict__["__name__"].__get__(cls)
+
+
+def module_of(cls: type) -> str:
+    """`cls.__module__`, without asking the metaclass; "" where it is no text."""
+    try:
+        found = type.__dict__["__module__"].__get__(cls)
+    except AttributeError:
+        return ""
+    return found if type(found) is str else ""
 
 
 def has_class(obj: object, module: str, *names: str) -> bool:
     """Whether one of the classes of an object is of a module and one of some names, without importing that module."""
     if type(obj) is Described:
         return obj.name in names
-    return any(cls.__name__ in names and cls.__module__ == module for cls in mro(obj))
+    return any(name_of(cls) in names and module_of(cls) == module for cls in mro(obj))
+
+
+_OWN_DICT = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def instance_dict(obj: object) -> dict[str, Any]:
     """The dictionary of an instance, or an empty one where it has none or hides it."""
     for cls in mro(obj):
         own = type.__dict__["__dict__"].__get__(cls).get("__dict__")
-        if own is not None and not isinstance(own, types.GetSetDescriptorType | types.MemberDescriptorType):
+        if own is not None and type(own) not in _OWN_DICT:
             return {}  # a class that answers for it itself
     try:
         found = object.__getattribute__(obj, "__dict__")
@@ -256,11 +273,7 @@ def item(obj: object, key: object) -> Any:
 
 
 def _is_container_module(obj: object) -> bool:
-    return any(
-        cls.__module__ == "torch.nn.modules.container" and cls.__name__ != "Module"
-        for cls in mro(obj)
-        if type(cls.__dict__.get("__module__")) is str
-    )
+    return any(module_of(cls) == "torch.nn.modules.container" and name_of(cls) != "Module" for cls in mro(obj))
 
 
 def is_module(obj: object) -> bool:
@@ -335,7 +348,7 @@ def children(obj: object, *, most: int | None = 2_000) -> Iterator[tuple[Step, A
     for name, value in list(islice(instance_dict(obj).items(), most)):
         if type(name) is str and not (name == "data" and has_class(obj, "collections", "UserDict", "UserList")):
             yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
-    yield from _slots(obj)
+    yield from slots(obj)
 
 
 def is_opaque(obj: object) -> bool:
@@ -359,7 +372,7 @@ def _of_module(obj: object) -> Iterator[tuple[Step, Any]]:
     for name, value in list(own.items()):
         if type(name) is str and name not in _SETTINGS:
             yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
-    yield from _slots(obj)
+    yield from slots(obj)
     # Hooks are functions that may have captured a tensor.
     for registry in ("_forward_hooks", "_forward_pre_hooks"):
         hooks = own.get(registry)
@@ -408,7 +421,8 @@ def _bound(obj: Any) -> Iterator[tuple[Step, Any]]:
         yield Step(Kind.DEFAULT, name, f".{name}"), value
 
 
-def _slots(obj: object) -> Iterator[tuple[Step, Any]]:
+def slots(obj: object) -> Iterator[tuple[Step, Any]]:
+    """What an object keeps in slots that its classes declare."""
     for cls in mro(obj):
         if cls is object:
             continue

@@ -53,6 +53,15 @@ def rehearse() -> None:
         assert_type(rehearsal.device, str)
 
 
+def list_them(model: torch.nn.Linear) -> None:
+    found = wherry.where(model, name="net")
+    assert_type(found, wherry.Inventory)
+    assert_type(found.nbytes, int)
+    assert_type(found.text(depth=2, all=True), str)
+
+    wherry.where(model, 3)  # pyright: ignore[reportCallIssue]
+
+
 def compile_them(model: torch.nn.Linear) -> None:
     assert_type(wherry.compile(model), torch.nn.Linear)
     assert_type(wherry.compile(model, "cuda", strict=True, mode="reduce-overhead", recompile_limit=4), torch.nn.Linear)

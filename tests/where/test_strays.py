@@ -190,6 +190,14 @@ TABLE: dict[str, tuple[Any, dict[str, str]]] = {
             for name in ("again", "raw")
         },
     ),
+    "an attribute of a parameter": (
+        lambda: (m := Holder(), setattr(m.lin.weight, "gain", torch.ones(1)))[0],
+        {"model.lin.weight.gain": "Keep it in model.lin beside model.lin.weight: `model.lin.register_buffer(...)`."},
+    ),
+    "data that a trainer holds": (
+        lambda: Holder(data=[torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(3)))]),
+        {},
+    ),
     "nothing": (Holder, {}),
     "the same parameter in a list": (lambda: (m := Holder(), setattr(m, "same", [m.lin.weight]))[0], {}),
     "an LSTM, which keeps a list of its parameters": (lambda: Holder(rnn=nn.LSTM(2, 2)), {}),
@@ -253,30 +261,24 @@ def test_step_counter_is_left_behind_where_it_belongs_on_the_device(options: dic
     assert len(left_behind(made)) == count
 
 
-class Hostile:
-    """Runs code wherever it is touched."""
+class Meta(type):
+    """Of classes that run code wherever they are asked something."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattribute__(cls, name: str) -> Any:
         raise AssertionError(name)
 
-    def __getattribute__(self, name: str) -> Any:
-        raise AssertionError(name)
-
-    def __iter__(self) -> Any:
-        raise AssertionError
-
-    def __repr__(self) -> str:
-        raise AssertionError
-
-    def __eq__(self, other: object) -> bool:
-        raise AssertionError
-
-    def __hash__(self) -> int:
+    def __instancecheck__(cls, instance: object) -> bool:
         raise AssertionError
 
 
 def test_code_of_the_program_does_not_run() -> None:
-    odd, model = Hostile(), Holder()
+    class Hostile(metaclass=Meta):
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+        __iter__ = __repr__ = __eq__ = __hash__ = __getattribute__  # type: ignore[assignment]
+
+    odd, model = object.__new__(Hostile), Holder()
     object.__getattribute__(odd, "__dict__")["inner"] = torch.ones(1)
     vars(model)["odd"] = odd  # torch's own setattr would touch it
 

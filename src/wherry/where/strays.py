@@ -13,6 +13,7 @@ is replaced by another object, so that whoever else kept the buffer keeps the ol
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ from wherry.where.walk import Again, Leaf, walk
 
 HOSTS_OWN = ("batch_sizes",)
 """What is on the host wherever the rest is: the lengths of a `PackedSequence`."""
+
+_COUNTERS = ("step", "mu_product")
+"""States of an optimizer that are on the host unless it is capturable or fused (torch/optim/adam.py, nadam.py, `_init_group`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +37,14 @@ class Stray:
         tensor: The tensor itself.
         found: The path as objects and steps.
         fix: What to write so that it moves from then on, one sentence.
+        why: Why nothing moves it, the end of a sentence: "is a plain attribute of Net, neither a parameter nor a buffer".
     """
 
     path: str
     tensor: Any
     found: Found
     fix: str
+    why: str
 
 
 def left_behind(module: Any, name: str = "model") -> tuple[Stray, ...]:
@@ -64,7 +70,7 @@ def left_behind(module: Any, name: str = "model") -> tuple[Stray, ...]:
             strays[id(leaf.value)] = leaf
     shared = {key for one in (*registered.values(), *buffers.values()) if (key := _storage(one)) is not None}
     return tuple(
-        Stray(leaf.path(), leaf.value, found, fix_of(found, second_name=_storage(leaf.value) in shared))
+        Stray(leaf.path(), leaf.value, found, fix_of(found, second_name=_storage(leaf.value) in shared), why_of(found))
         for leaf in strays.values()
         for found in [leaf.found()]
     )
@@ -91,7 +97,7 @@ def stays(leaf: Leaf) -> bool:
         return True
     if step.kind is Kind.ITEM and branch.step is not None and branch.step.kind is Kind.GROUP:
         return True  # lr, betas and other settings; the parameters of the group are somebody else's
-    if branch.step is not None and branch.step.kind is Kind.STATE and step.key == "step":
+    if branch.step is not None and branch.step.kind is Kind.STATE and step.key in _COUNTERS:
         return not _counts_on_device(branch.parent.value if branch.parent is not None else None, branch.about)
     return False
 
@@ -108,7 +114,40 @@ def _counts_on_device(optimizer: Any, param: Any) -> bool:
     return False
 
 
-# -- the lasting fix
+# -- why, and the lasting fix
+
+
+def why_of(found: Found) -> str:
+    """Why nothing moves a tensor that is left behind, as the end of a sentence."""
+    for position, (owner, step) in enumerate(zip(found.owners, found.steps, strict=True)):
+        if tree.is_optimizer(owner):
+            return f"is in an optimizer ({tree.class_name(owner)}), which the `to` of a module does not know"
+        if tree.is_tensor(owner):
+            return f"is an attribute of a {tree.class_name(owner)}, which keeps it as it is when it moves"
+        if not tree.is_module(owner) or step.kind in (Kind.PARAMETER, Kind.BUFFER, Kind.MODULE):
+            continue
+        cls, path = tree.class_name(owner), (*found.owners[position + 1 :], found.value)
+        for holder, later in zip(found.owners[position:], found.steps[position:], strict=True):
+            if tree.is_optimizer(holder):
+                return f"is in an optimizer ({tree.class_name(holder)}), which the `to` of a module does not know"
+            if later.text == ".cache[...]":
+                return f"is in a functools cache that {cls} has"
+            if later.kind is Kind.DEFAULT:
+                return f"is a default argument of a function of {cls}"
+            if later.kind in (Kind.CELL, Kind.BOUND):
+                return f"is remembered by a function that {cls} has"
+        held = path[0]
+        if tree.is_tensor(held):
+            if step.kind is Kind.CLASS:
+                return f"stands in the body of the class {cls}, shared by all its objects"
+            return f"is a plain attribute of {cls}, neither a parameter nor a buffer"
+        if tree.is_module(held):
+            return f"is in a module that {cls} has not registered"
+        if _container(held) is not None:
+            what = "a module in a plain" if any(tree.is_module(one) for one in path[1:]) else "a plain"
+            return f"is in {what} {tree.class_name(held)}, and {cls} does not look into it"
+        return f"is in an object that is no module ({tree.class_name(held)})"
+    return "is in nothing that moves"
 
 
 def fix_of(found: Found, *, second_name: bool = False) -> str:
@@ -121,6 +160,9 @@ def fix_of(found: Found, *, second_name: bool = False) -> str:
     for position, (owner, step) in enumerate(zip(found.owners, found.steps, strict=True)):
         if tree.is_optimizer(owner):
             return f"Construct the optimizer, {found.prefix(position)}, after the model has moved, and load its state after that."
+        if tree.is_tensor(owner):
+            module = found.prefix(position - 1) if position else "the module"
+            return f"Keep it in {module} beside {found.prefix(position)}: `{module}.register_buffer(...)`."
         if tree.is_module(owner) and step.kind not in (Kind.PARAMETER, Kind.BUFFER, Kind.MODULE):
             return _in_module(found, position, second_name=second_name)
     return f"Move it where it is used: {found.text}.to(device)."
@@ -132,9 +174,11 @@ def _in_module(found: Found, position: int, *, second_name: bool) -> str:
     cls, name = tree.class_name(owner), str(step.key)
     path = (*found.owners[position + 1 :], found.value)
     held = path[0]
-    library = type(owner).__module__.startswith("torch.")
-    place = f"the module that makes {found.prefix(position)}" if library else f"{cls}.__init__"
-    init = f"In {place}, write"
+    path_to = found.prefix(position)
+    if tree.module_of(type(owner)).startswith("torch."):  # not the program's own class to change
+        place, init, me = f"the module that makes {path_to}", "Write", path_to
+    else:
+        place, init, me = f"{cls}.__init__", f"In {cls}.__init__, write", "self"
     for later, kind in enumerate(found.steps[position:], position):
         if kind.kind in (Kind.CELL, Kind.DEFAULT, Kind.BOUND) or kind.text == ".cache[...]":
             return _captured(found, later, place)
@@ -149,11 +193,11 @@ def _in_module(found: Found, position: int, *, second_name: bool) -> str:
                 "the old ones when it moves."
             )
         if _is_parameter(held):
-            return f"{init} `self.{name} = nn.Parameter(...)` after super().__init__(), so that it is registered."
+            return f"{init} `{me}.{name} = nn.Parameter(...)` after super().__init__(), so that it is registered."
         written = name.lower() if step.kind is Kind.CLASS else name
-        return f"{init} `self.register_buffer({written!r}, {written}, persistent=False)`."
+        return f"{init} `{me}.register_buffer({written!r}, {written}, persistent=False)`."
     if tree.is_module(held):
-        return f"{init} `self.{name} = ...` after super().__init__(), which registers the module."
+        return f"{init} `{me}.{name} = ...` after super().__init__(), which registers the module."
     container = _container(held)
     if container is None:
         kind = tree.class_name(held)
@@ -170,11 +214,11 @@ def _in_module(found: Found, position: int, *, second_name: bool) -> str:
         extra = (
             ", whose keys are strings: str(key)" if keys else ", and what is nested in it in another" if inner else ""
         )
-        return f"{init} `self.{name} = {wanted}(...)`{extra}."
+        return f"{init} `{me}.{name} = {wanted}(...)`{extra}."
     index = "key" if container == "Dict" else "i"
     return (
-        f"{init} `self.register_buffer(f'{name.strip('_')}_{{{index}}}', tensor, persistent=False)` for each tensor in "
-        f"self.{name}, and read them by these names."
+        f"{init} `{me}.register_buffer(f'{name.strip('_')}_{{{index}}}', tensor, persistent=False)` for each tensor in "
+        f"{me}.{name}, and read them by these names."
     )
 
 
@@ -201,7 +245,7 @@ def _captured(found: Found, position: int, place: str) -> str:
 
 
 def _is_parameter(obj: object) -> bool:
-    return any(cls.__name__ == "Parameter" and cls.__module__ == "torch.nn.parameter" for cls in tree.mro(obj))
+    return tree.has_class(obj, "torch.nn.parameter", "Parameter")
 
 
 def _container(obj: object) -> str | None:
@@ -210,9 +254,8 @@ def _container(obj: object) -> str | None:
         return "Dict"
     if type(tree.class_attribute(obj, "_fields")) is tuple:
         return None
-    names = ("list", "tuple", "set", "frozenset", "deque")
-    return (
-        "List"
-        if any(cls.__name__ in names and cls.__module__ in ("builtins", "collections") for cls in tree.mro(obj))
-        else None
-    )
+    if any(tree.is_a(obj, cls) for cls in (list, tuple, set, frozenset, deque)) or tree.has_class(
+        obj, "collections", "UserList"
+    ):
+        return "List"
+    return None

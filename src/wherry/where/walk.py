@@ -6,6 +6,8 @@ keeps no path of its own: a `Branch` knows its parent and the step from it, and 
 The order decides what things are called. What modules have registered comes first, then what else hangs in them, then
 optimizers, whose state is named by the parameter that it is of: `optimizer.state[model.weight]['exp_avg']`.
 
+Datasets and data loaders that a module leads to, by its trainer for example, are none of its tensors.
+
 Nothing of the user's runs (see `wherry.tree`). What is not looked into: the innards of torch.fx, of a compiler and of loggers,
 which hold fake tensors and the whole program.
 """
@@ -36,23 +38,48 @@ class Branch:
         home: The outermost module around it, or itself where it is one; None outside of modules.
         moves: Whether `home.to()` reaches it.
         about: The parameter whose state it is, in an optimizer.
+        optimizer: The optimizer around it, or itself where it is one; None outside.
+        top: The part of the root that it belongs to, or None for the root.
+        anchor: The innermost module around it, or itself, that `home.to()` reaches.
+        attributes: Whether it is a tensor, and what hangs in it is meant.
+        node: For who builds a tree of it; -1 at first.
     """
 
-    __slots__ = ("about", "home", "moves", "node", "parent", "root", "step", "value")
+    __slots__ = (
+        "about",
+        "anchor",
+        "attributes",
+        "home",
+        "moves",
+        "node",
+        "optimizer",
+        "parent",
+        "root",
+        "step",
+        "top",
+        "value",
+    )
 
-    def __init__(self, parent: Branch | None, step: Step | None, value: Any, root: str) -> None:
+    def __init__(
+        self, parent: Branch | None, step: Step | None, value: Any, root: str, *, attributes: bool = False
+    ) -> None:
         self.parent = parent
         self.step = step
         self.value = value
         self.root = root
+        self.attributes = attributes
         self.about: Any = None if parent is None else parent.about
-        self.node = -1  # for who builds a tree of it
+        self.node = -1
+        above = None if parent is None else parent.optimizer
+        self.optimizer: Branch | None = self if above is None and tree.is_optimizer(value) else above
+        self.top: Branch | None = None if parent is None else parent.top or self
         within = None if parent is None else parent.home
         if within is None:
             self.home, self.moves = (self, True) if tree.is_module(value) else (None, False)
         else:
             self.home = within
             self.moves = parent is not None and parent.moves and step is not None and step.kind is Kind.MODULE
+        self.anchor: Branch | None = self if self.moves else None if parent is None else parent.anchor
 
     def up(self) -> Iterator[Branch]:
         """Itself, its parent, and so on to the root."""
@@ -111,7 +138,8 @@ class Again:
         self.branch = branch
 
 
-_OPAQUE, _LEAF, _BRANCH = range(3)
+_OPAQUE, _LEAF, _BRANCH, _DATA = range(4)
+_LATER = object()
 
 _CACHED = type(functools.lru_cache(len))  # the class has no public name
 
@@ -132,12 +160,11 @@ def _sort(obj: Any) -> int:
         return _LEAF
     if tree.is_opaque(obj) or any(cls in tree.mro(obj) for cls in _LOGGING):
         return _OPAQUE
-    module = type(obj).__module__
-    if type(obj) in (types.FunctionType, types.BuiltinFunctionType):
-        return _BRANCH
-    if type(module) is str and module.startswith(_INNARDS) and not tree.is_module(obj):
-        return _OPAQUE
-    return _BRANCH
+    if tree.has_class(obj, "torch.utils.data.dataset", "Dataset") or tree.has_class(
+        obj, "torch.utils.data.dataloader", "DataLoader"
+    ):
+        return _DATA
+    return _OPAQUE if _comes_from(obj, _INNARDS) and not tree.is_module(obj) else _BRANCH
 
 
 def walk(roots: Iterable[tuple[str, Any]]) -> Iterator[Leaf | Again]:
@@ -173,9 +200,9 @@ def walk(roots: Iterable[tuple[str, Any]]) -> Iterator[Leaf | Again]:
     while queue := next((queue for queue in queues if queue), None):
         start = queue.popleft()
         kind = sort(start.value)
-        if kind == _LEAF:
+        if kind == _LEAF and not start.attributes:
             yield note(Leaf(start.parent, start.step, start.value, start.root))
-        if kind != _BRANCH:
+        if kind == _OPAQUE or (kind == _LEAF and not start.attributes):
             continue
         if id(start.value) in seen:
             if _is_named(start.value):
@@ -186,16 +213,19 @@ def walk(roots: Iterable[tuple[str, Any]]) -> Iterator[Leaf | Again]:
         stack = [(start, _parts(start, names))]
         while stack:
             branch, parts = stack[-1]
-            for step, value, later in parts:
+            for step, value, about in parts:
                 kind = sort(value)
-                if kind == _OPAQUE:
+                if kind == _OPAQUE or (kind == _DATA and branch.home is not None):
                     continue
+                later = about is _LATER
                 if kind == _LEAF and not later:
                     yield note(Leaf(branch, step, value, branch.root))
+                    if step.kind is Kind.PARAMETER and tree.instance_dict(value):
+                        queues[1].append(Branch(branch, step, value, branch.root, attributes=True))
                     continue
                 inner = Branch(branch, step, value, branch.root)
                 if step.kind is Kind.STATE:
-                    inner.about = step.key
+                    inner.about = about
                 if later or tree.is_optimizer(value):
                     queues[2 if tree.is_optimizer(value) else 1].append(inner)
                 elif id(value) not in seen:
@@ -213,46 +243,50 @@ def _is_named(obj: object) -> bool:
     return tree.is_module(obj) or tree.is_optimizer(obj)
 
 
-def _parts(branch: Branch, names: dict[int, tuple[Any, Leaf]]) -> Iterator[tuple[Step, Any, bool]]:
-    """The parts of an object, and whether each waits until what is registered has its names."""
+def _parts(branch: Branch, names: dict[int, tuple[Any, Leaf]]) -> Iterator[tuple[Step, Any, Any]]:
+    """The parts of an object, each with `_LATER` if it waits until what is registered has its names, or a state's parameter."""
     obj = branch.value
-    if type(obj) is list or type(obj) is tuple:  # what a million items are in, most of them numbers
+    if branch.attributes:
+        for name, value in list(tree.instance_dict(obj).items()):
+            if type(name) is str and name[:1] != "_":
+                yield Step(Kind.ATTRIBUTE, name, f".{name}"), value, None
+    elif type(obj) is list or type(obj) is tuple:  # what a million items are in, most of them numbers
         for index, value in enumerate(list(obj)):
             if type(value) not in _PLAIN:
-                yield Step(Kind.ITEM, index, f"[{index}]"), value, False
+                yield Step(Kind.ITEM, index, f"[{index}]"), value, None
     elif type(obj) is dict:
         for key, value in list(obj.items()):
             if type(value) not in _PLAIN:
-                yield tree.item_step(key), value, False
+                yield tree.item_step(key), value, None
     elif tree.is_optimizer(obj):
         yield from _of_optimizer(branch, names)
     elif tree.is_module(obj):
         managed = _comes_from(obj, _MANAGED + _INNARDS)
         for step, value in tree.children(obj, most=None):
             if step.kind in REGISTERED:
-                yield step, value, False
+                yield step, value, None
             elif not managed and not _is_innard(value) and not _is_recomputed(obj, step):
-                yield step, value, True
+                yield step, value, _LATER
         if not managed:
             for step, value in _of_classes(obj):
-                yield step, value, True
+                yield step, value, _LATER
     elif type(obj) is _CACHED:
-        yield Step(Kind.BOUND, None, ".__wrapped__"), obj.__wrapped__, False
+        yield Step(Kind.BOUND, None, ".__wrapped__"), obj.__wrapped__, None
         for value in gc.get_referents(obj):
             if value is not obj.__wrapped__ and value is not tree.instance_dict(obj):
-                yield Step(Kind.ITEM, None, ".cache[...]"), value, False
+                yield Step(Kind.ITEM, None, ".cache[...]"), value, None
     elif not _is_innard(obj):
         for step, value in tree.children(obj, most=None):
-            yield step, value, False
+            yield step, value, None
 
 
-def _of_optimizer(branch: Branch, names: dict[int, tuple[Any, Leaf]]) -> Iterator[tuple[Step, Any, bool]]:
+def _of_optimizer(branch: Branch, names: dict[int, tuple[Any, Leaf]]) -> Iterator[tuple[Step, Any, Any]]:
     own = tree.instance_dict(branch.value)
     groups, state = own.get("param_groups"), own.get("state")
     written: dict[int, str] = {}
     if tree.is_a(groups, list):
         for index, group in enumerate(list.__iter__(groups)):  # type: ignore[arg-type]
-            yield Step(Kind.GROUP, index, f".param_groups[{index}]"), group, False
+            yield Step(Kind.GROUP, index, f".param_groups[{index}]"), group, None
             params = tree.item(group, "params")
             if tree.is_a(params, list):
                 for position, param in enumerate(list.__iter__(params)):
@@ -261,10 +295,10 @@ def _of_optimizer(branch: Branch, names: dict[int, tuple[Any, Leaf]]) -> Iterato
         for param, value in list(dict.items(state)):  # type: ignore[arg-type]
             known = names.get(id(param))
             text = known[1].path() if known is not None else written.get(id(param), "p")
-            yield Step(Kind.STATE, param, f".state[{text}]"), value, False
+            yield Step(Kind.STATE, None, f".state[{text}]"), value, param
     for step, value in tree.children(branch.value, most=0):
         if step.kind is Kind.ATTRIBUTE:
-            yield step, value, False
+            yield step, value, None
 
 
 def _of_classes(obj: object) -> Iterator[tuple[Step, Any]]:
@@ -282,8 +316,7 @@ def _of_classes(obj: object) -> Iterator[tuple[Step, Any]]:
 
 
 def _comes_from(obj: object, modules: tuple[str, ...]) -> bool:
-    module = type(obj).__module__
-    return type(module) is str and module.startswith(modules)
+    return tree.module_of(type(obj)).startswith(modules)
 
 
 def _is_innard(obj: Any) -> bool:
@@ -308,7 +341,7 @@ def _is_recomputed(module: object, step: Step) -> bool:
         return False
     for hook in list(dict.values(hooks)):
         for cls in tree.mro(hook):
-            name = _RECOMPUTING.get(cls.__module__ if type(cls.__module__) is str else "")
+            name = _RECOMPUTING.get(tree.module_of(cls))
             if name is not None and tree.instance_dict(hook).get(name) == step.key:
                 return True
     return False
