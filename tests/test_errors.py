@@ -11,6 +11,7 @@ from wherry import errors
 from wherry.errors import (
     BadCheckpoint,
     BadCount,
+    BadOption,
     BadRank,
     BadSize,
     BadVariable,
@@ -21,12 +22,14 @@ from wherry.errors import (
     NoSuitableDevice,
     ScriptError,
     ScriptMissing,
+    StrayTensors,
     TorchMissing,
     Unconvertible,
     UnknownDevice,
     UnknownDtype,
     UnknownOperator,
     UnknownProfile,
+    UnmovableLeaf,
     WherryError,
 )
 
@@ -52,6 +55,43 @@ EXAMPLES = [
         ValueError,
         '"mps:1" asks for index 1, but this process sees 1 MPS device (mps:0). '
         "Use that one, or wherry.pick() to choose.",
+    ),
+    (
+        BadOption("strays", "moved", ["warn", "move"]),
+        ValueError,
+        'strays=\'moved\' means nothing. Did you mean "move"? It takes "warn", "move".',
+    ),
+    (
+        UnmovableLeaf("batch['labels'][2]", "cuda:0", reason="ValueError: no."),
+        RuntimeError,
+        "batch['labels'][2] cannot move to cuda:0: ValueError: no. Nothing has moved. "
+        "To leave it where it is, name its key or its class in move(..., skip=...).",
+    ),
+    (
+        UnmovableLeaf("x", "mps:0", reason="it is float64", fix="Convert it."),
+        RuntimeError,
+        "x cannot move to mps:0: it is float64. Nothing has moved. Convert it.",
+    ),
+    (
+        StrayTensors([("model.mask", "cpu", "Register it.")], device="cuda:0"),
+        RuntimeError,
+        """1 tensor that is no parameter or buffer stays behind when the module moves to cuda:0:
+  model.mask (on cpu)
+    Register it.
+To move them this time, use move(..., strays="move").""",
+    ),
+    (
+        StrayTensors([(f"m.a[{i}]", "cpu", "Fix.") for i in range(5)], device="meta"),
+        RuntimeError,
+        """5 tensors that are no parameters or buffers stay behind when the module moves to meta:
+  m.a[0] (on cpu)
+    Fix.
+  m.a[1] (on cpu)
+    Fix.
+  m.a[2] (on cpu)
+    Fix.
+  and m.a[3], m.a[4]
+To move them this time, use move(..., strays="move").""",
     ),
     (
         BadCount(0, backend="cuda", most=16),

@@ -319,7 +319,7 @@ class UnmovableLeaf(WherryError, RuntimeError):
         self.fix = fix
 
     def __str__(self) -> str:
-        fix = self.fix or f"To leave it where it is, name its key or its class in move(..., skip=...)."
+        fix = self.fix or "To leave it where it is, name its key or its class in move(..., skip=...)."
         return f"{self.path} cannot move to {self.device}: {self.reason.rstrip('.')}. Nothing has moved. {fix}"
 
 
@@ -339,7 +339,11 @@ class StrayTensors(WherryError, RuntimeError):
 
     def __str__(self) -> str:
         count = len(self.strays)
-        what = "1 tensor that is no parameter or buffer stays" if count == 1 else f"{count} tensors that are no parameters or buffers stay"
+        what = (
+            "1 tensor that is no parameter or buffer stays"
+            if count == 1
+            else f"{count} tensors that are no parameters or buffers stay"
+        )
         lines = [f"{what} behind when the module moves to {self.device}:"]
         for path, device, fix in self.strays[: self.MOST]:
             lines += [f"  {path} (on {device})", f"    {fix}"]
@@ -424,6 +428,8 @@ class Unconvertible(WherryError, TypeError):
 
     def __str__(self) -> str:
         return f"{self.what} cannot become {self.to}: {self.why}. {self.fix}"
+
+
 class BadCheckpoint(WherryError, ValueError):
     """A file that is no checkpoint, is damaged, or would run code when loaded.
 

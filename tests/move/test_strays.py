@@ -45,7 +45,12 @@ ROWS: dict[str, tuple[Callable[[], Model], Callable[[Any], Tensor], str, str]] =
     "attribute": (lambda: Model(mask=torch.ones(2)), lambda m: m.mask, "mask", "register_buffer"),
     "list": (lambda: Model(masks=[torch.ones(2)]), lambda m: m.masks[0], r"masks\[0\]", "register_buffer"),
     "dict": (lambda: Model(cache={"k": torch.ones(2)}), lambda m: m.cache["k"], r"cache\['k'\]", "register_buffer"),
-    "object": (lambda: Model(code=Encoding(torch.ones(2))), lambda m: m.code.table, r"code\.table", "an nn.Module that registers them"),
+    "object": (
+        lambda: Model(code=Encoding(torch.ones(2))),
+        lambda m: m.code.table,
+        r"code\.table",
+        "that registers them",
+    ),
     "closure": (
         lambda: Model(masked=capturing(torch.ones(2))),
         lambda m: m.masked(),

@@ -10,7 +10,7 @@ What is already there costs a look: benchmarks/move.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
@@ -41,8 +41,8 @@ def move(
 
     Containers keep their class, their attributes and their order, and are never changed themselves: the result is a new one
     where something in it moves, and the very same object where nothing does. What appears twice appears twice
-    afterwards, tensors that share a storage share one, and an object may contain itself. Leaves of autograd stay leaves with their
-    `.grad`; what has a history stays connected to it.
+    afterwards, tensors that share a storage share one, and an object may contain itself. Leaves of autograd stay leaves with
+    their `.grad`; what has a history stays connected to it.
 
     Modules, optimizers, learning rate schedulers and gradient scalers move in place, as `Module.to` does: the same objects
     with the same parameters. An optimizer's state moves, its parameters do not, since they are the model's.
@@ -112,4 +112,3 @@ def _skip(skip: str | type | Iterable[str | type]) -> Skip:
     given = (skip,) if isinstance(skip, str | type) else tuple(skip)
     names = frozenset(item for item in given if isinstance(item, str))
     return Skip(names, tuple(item for item in given if isinstance(item, type)))
-

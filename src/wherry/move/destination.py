@@ -119,7 +119,7 @@ def _known() -> list[str]:
 def _answering_for(device_type: str) -> Backend | None:
     """The backend of a device type: of several the one that is here, else the first."""
     found = [backend for backend in backends.all() if backend.device_type == device_type]
-    if len(found) < 2:  # noqa: PLR2004 - one has no other
+    if len(found) < 2:
         return found[0] if found else None
     return next((backend for backend in found if backend.count()), found[0])
 

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.parameter import is_lazy
 
 from wherry import dispatch, tree
 from wherry.move.kinds import Role
@@ -105,7 +106,7 @@ class _Before:
             for registry in (part._parameters, part._buffers):  # noqa: SLF001 - they are what is exchanged
                 before.registries.append((registry, dict(registry.items())))
             for param in part._parameters.values():  # noqa: SLF001 - as above
-                if param is not None and not isinstance(param, torch.nn.parameter.UninitializedTensorMixin):
+                if param is not None and not is_lazy(param):
                     grad = param.grad
                     before.params.append((param, param.data, grad, None if grad is None else grad.data))
         return before

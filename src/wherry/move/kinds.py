@@ -1,18 +1,10 @@
-"""How objects of each class are taken apart and put together again.
+"""What each class is to a movement.
 
-`kind_of(cls)` says what a class is to a movement: a `Kind` of container with its parts, or one of the `Role` members: a
-tensor, an object that moves in place, one that moves itself by its `.to`, something foreign, something to leave alone.
+`kind_of(cls)` answers with a `Kind` of container (`containers`), or with one of the `Role` members: a tensor, an object that
+moves in place, one that moves itself by its `.to`, something foreign, something to leave alone.
 
-A container is put together without its constructor, whatever that would ask for: an instance is made by the `__new__` of the
-builtin class below it, then its items and attributes are set by that builtin's own methods. So nothing that a class checks,
-counts or forbids in `__init__`, `__setattr__` or `__setitem__` gets in the way, and attributes survive that no constructor
-knows.
-
-Those that can refer to themselves (lists, dicts, objects) are made empty (`shell`) and filled at the end; the others
-(tuples, frozensets, views) are built of finished parts (`build`), and only their attributes are set at the end.
-
-Sources: Python's data model; torch/utils/_pytree.py for registered nodes; transformers' BatchEncoding and BatchFeature, whose
-`.to` changes the object itself and leaves tensors in lists behind.
+Sources: torch/utils/_pytree.py for registered nodes; transformers' BatchEncoding and BatchFeature, whose `.to` changes the
+object itself and leaves tensors in lists behind.
 """
 
 from __future__ import annotations
@@ -21,24 +13,16 @@ import argparse
 import collections
 import enum
 import functools
-import gc
 import inspect
 import sys
 import types
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from wherry import dispatch, tree
-
-ATOMS = frozenset(
-    {int, float, complex, bool, str, bytes, bytearray, type(None), type, range, slice, types.EllipsisType}
-    | {torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, types.FunctionType, types.MethodType}
-    | {types.BuiltinFunctionType, types.ModuleType, types.GeneratorType}
-)
-"""Classes whose instances hold no tensor that anybody would want moved."""
+from wherry import dispatch
+from wherry.move import containers
+from wherry.move.containers import ATOMS, Kind
 
 
 class Role(enum.Enum):
@@ -54,368 +38,19 @@ class Role(enum.Enum):
     OPAQUE = "opaque"
 
 
-class Kind:
-    """A kind of container. `values` and `names` go in the same order: items first, then attributes.
-
-    Attributes:
-        cls: The class.
-        mutable: Whether it is made empty and filled, so that it can be part of itself.
-    """
-
-    mutable = True
-
-    def __init__(self, cls: type) -> None:
-        self.cls = cls
-        self.has_attributes = _has_attributes(cls)
-
-    def values(self, obj: Any) -> list[Any]:
-        """The parts of an object."""
-        return [*self.items(obj), *_attributes(obj).values()] if self.has_attributes else self.items(obj)
-
-    def names(self, obj: Any) -> list[object]:
-        """What leads to each part: a key, an index, or the name of an attribute as an `Attribute`."""
-        found = self.keys(obj)
-        return [*found, *map(Attribute, _attributes(obj))] if self.has_attributes else found
-
-    def items(self, obj: Any) -> list[Any]:
-        """The parts but for attributes."""
-        raise NotImplementedError
-
-    def keys(self, obj: Any) -> list[object]:
-        """What leads to each item."""
-        return list(range(len(self.items(obj))))
-
-    def shell(self, obj: Any) -> Any:
-        """An empty twin of a mutable one."""
-        raise NotImplementedError
-
-    def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
-        """Put the items into the empty twin."""
-        raise NotImplementedError
-
-    def build(self, obj: Any, items: list[Any]) -> Any:
-        """The twin of one that is not mutable."""
-        raise NotImplementedError
-
-    def again(self, obj: Any, items: list[Any]) -> Any:
-        """A twin that does not contain itself, with its items."""
-        if not self.mutable:
-            return self.build(obj, items)
-        twin = self.shell(obj)
-        self.fill(twin, obj, items)
-        return twin
-
-    def dress(self, twin: Any, obj: Any, values: list[Any]) -> None:
-        """Set the attributes of a twin: the last of `values`."""
-        names = _attributes(obj)
-        if len(names) != len(values):
-            values = values[len(values) - len(names) :]
-        slots = _slots(self.cls)
-        if not slots:
-            tree.instance_dict(twin).update(zip(names, values, strict=True))
-            return
-        members, own = dict(slots), tree.instance_dict(twin)
-        for name, value in zip(names, values, strict=True):
-            if name in members:
-                members[name].__set__(twin, value)
-            else:
-                own[name] = value
-
-
-class Attribute(str):
-    """The name of an attribute, where a key could be a string too."""
-
-    __slots__ = ()
-
-
-def step_text(name: object) -> str:
-    """How a person writes the way to a part: `.weight`, `['labels']`, `[0]`."""
-    if isinstance(name, Attribute):
-        return f".{str(name)}"
-    text = repr(name) if _is_plain(name) else f"<{type(name).__name__}>"
-    return f"[{text}]" if len(text) <= 80 else f"[{text[:76]}...]"
-
-
-def _is_plain(key: object) -> bool:
-    """Whether the text of a key is Python's own, and not some class's."""
-    if type(key) is tuple:
-        return all(map(_is_plain, key))
-    return isinstance(key, str | int | float | bytes | bool | None)
-
-
-class _Dict(Kind):
-    """dict and what derives from it. A key that may hold tensors is a part as well."""
-
-    base: Any = dict
-
-    def items(self, obj: Any) -> list[Any]:
-        found = list(self.base.values(obj))
-        odd = _odd_keys(self.base.keys(obj))
-        return found + odd if odd else found
-
-    def keys(self, obj: Any) -> list[object]:
-        known = list(self.base.keys(obj))
-        return known + _odd_keys(known)
-
-    def shell(self, obj: Any) -> Any:
-        return self.base.__new__(self.cls)
-
-    def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
-        keys = list(self.base.keys(obj))
-        odd = iter(items[len(keys) :])
-        put = self.base.__setitem__
-        for key, value in zip(keys, items, strict=False):
-            put(twin, key if type(key) in ATOMS else next(odd), value)
-
-
-_TEXT = {str}
-
-
-class _PlainDict(_Dict):
-    """dict itself: the commonest batch."""
-
-    def values(self, obj: Any) -> list[Any]:
-        found = list(obj.values())
-        return found if _TEXT.issuperset(map(type, obj)) else found + _odd_keys(obj)
-
-    items = values
-
-    def shell(self, obj: Any) -> Any:
-        return {}
-
-    def again(self, obj: Any, items: list[Any]) -> Any:
-        return dict(zip(obj, items)) if len(items) == len(obj) else super().again(obj, items)  # noqa: B905 - just seen
-
-    def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
-        if len(items) == len(obj):
-            twin.update(zip(obj, items))  # noqa: B905 - just seen
-        else:
-            super().fill(twin, obj, items)
-
-
-class _OrderedDict(_Dict):
-    base = collections.OrderedDict
-
-
-class _DefaultDict(_Dict):
-    base = collections.defaultdict
-
-    def shell(self, obj: Any) -> Any:
-        twin = self.base.__new__(self.cls)
-        member: Any = collections.defaultdict.default_factory  # a slot of the C class
-        member.__set__(twin, member.__get__(obj))
-        return twin
-
-
-def _odd_keys(keys: Any) -> list[Any]:
-    return [key for key in keys if type(key) not in ATOMS] if not ATOMS.issuperset(map(type, keys)) else []
-
-
-class _List(Kind):
-    def items(self, obj: Any) -> list[Any]:
-        return list(list.__iter__(obj))
-
-    def shell(self, obj: Any) -> Any:
-        return list.__new__(self.cls)
-
-    def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
-        list.extend(twin, items)
-
-
-class _PlainList(_List):
-    def values(self, obj: Any) -> list[Any]:
-        return obj.copy()
-
-    items = values
-
-    def shell(self, obj: Any) -> Any:
-        return []
-
-    def again(self, obj: Any, items: list[Any]) -> Any:
-        return items
-
-    def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
-        twin += items
-
-
-class _Deque(Kind):
-    def items(self, obj: Any) -> list[Any]:
-        return list(collections.deque.__iter__(obj))
-
-    def shell(self, obj: Any) -> Any:
-        twin = collections.deque.__new__(self.cls)
-        member: Any = collections.deque.maxlen
-        collections.deque.__init__(twin, (), member.__get__(obj))
-        return twin
-
-    def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
-        collections.deque.extend(twin, items)
-
-
-class _Set(Kind):
-    def items(self, obj: Any) -> list[Any]:
-        return list(set.__iter__(obj))
-
-    def shell(self, obj: Any) -> Any:
-        return set.__new__(self.cls)
-
-    def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
-        set.update(twin, items)
-
-
-class _FrozenSet(Kind):
-    mutable = False
-
-    def items(self, obj: Any) -> list[Any]:
-        return list(frozenset.__iter__(obj))
-
-    def build(self, obj: Any, items: list[Any]) -> Any:
-        return frozenset.__new__(self.cls, items)
-
-
-class _Tuple(Kind):
-    mutable = False
-
-    def __init__(self, cls: type) -> None:
-        super().__init__(cls)
-        fields = getattr(cls, "_fields", None)
-        self.fields = tuple(map(Attribute, fields)) if isinstance(fields, tuple) else None
-
-    def items(self, obj: Any) -> list[Any]:
-        return list(tuple.__iter__(obj))
-
-    def keys(self, obj: Any) -> list[object]:
-        if self.fields is not None and len(self.fields) == tuple.__len__(obj):
-            return list(self.fields)
-        return list(range(tuple.__len__(obj)))
-
-    def build(self, obj: Any, items: list[Any]) -> Any:
-        return tuple.__new__(self.cls, items)
-
-
-class _StructSequence(_Tuple):
-    """torch.return_types.max and its kin, which tuple cannot make."""
-
-    def build(self, obj: Any, items: list[Any]) -> Any:
-        return self.cls(items)
-
-
-class _PackedSequence(_Tuple):
-    """`batch_sizes` stays on the host, as the kernels of recurrent modules demand (torch/nn/utils/rnn.py)."""
-
-    def items(self, obj: Any) -> list[Any]:
-        return [obj[0], *obj[2:]]
-
-    def keys(self, obj: Any) -> list[object]:
-        return [Attribute("data"), Attribute("sorted_indices"), Attribute("unsorted_indices")]
-
-    def build(self, obj: Any, items: list[Any]) -> Any:
-        return tuple.__new__(self.cls, (items[0], obj[1], *items[1:]))
-
-
-class _Object(Kind):
-    """Any object that is made of its attributes: dataclasses, attrs, plain ones."""
-
-    base: Any = object
-
-    def __init__(self, cls: type) -> None:
-        super().__init__(cls)
-        self.has_attributes = True
-
-    def items(self, obj: Any) -> list[Any]:
-        return []
-
-    def shell(self, obj: Any) -> Any:
-        return self.base.__new__(self.cls)
-
-    def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
-        pass
-
-
-class _Namespace(_Object):
-    base = types.SimpleNamespace
-
-
-class _Proxy(Kind):
-    """A read-only view of a mapping. What is moved is the mapping."""
-
-    mutable = False
-
-    def items(self, obj: Any) -> list[Any]:
-        return gc.get_referents(obj)
-
-    def keys(self, obj: Any) -> list[object]:
-        return [Attribute("mapping")]
-
-    def build(self, obj: Any, items: list[Any]) -> Any:
-        return types.MappingProxyType(items[0])
-
-
-class _View(Kind):
-    """`.keys()`, `.values()` and `.items()` of a dict, which is what is moved."""
-
-    mutable = False
-
-    def __init__(self, cls: type) -> None:
-        super().__init__(cls)
-        self.method = cls.__name__.partition("_")[2]
-
-    def items(self, obj: Any) -> list[Any]:
-        return gc.get_referents(obj.mapping)
-
-    def keys(self, obj: Any) -> list[object]:
-        return [Attribute("mapping")]
-
-    def build(self, obj: Any, items: list[Any]) -> Any:
-        return getattr(type(items[0]), self.method)(items[0])
-
-
-class _Partial(Kind):
-    mutable = False
-
-    def items(self, obj: Any) -> list[Any]:
-        return [obj.func, *obj.args, *obj.keywords.values()]
-
-    def keys(self, obj: Any) -> list[object]:
-        return [Attribute("func"), *range(len(obj.args)), *obj.keywords]
-
-    def build(self, obj: Any, items: list[Any]) -> Any:
-        count = 1 + len(obj.args)
-        keywords = dict(zip(obj.keywords, items[count:], strict=True))
-        return functools.partial.__new__(self.cls, *items[:count], **keywords)
-
-
-class _Node(Kind):
-    """A class that somebody registered with torch's pytree: by the functions that were registered."""
-
-    mutable = False
-
-    def __init__(self, cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> None:
-        super().__init__(cls)
-        self.has_attributes = False
-        self.flatten = flatten
-        self.unflatten = unflatten
-
-    def items(self, obj: Any) -> list[Any]:
-        return list(self.flatten(obj)[0])
-
-    def build(self, obj: Any, items: list[Any]) -> Any:
-        return self.unflatten(items, self.flatten(obj)[1])
-
-
 _BUILTIN: tuple[tuple[type, type[Kind]], ...] = (
-    (collections.OrderedDict, _OrderedDict),
-    (collections.defaultdict, _DefaultDict),
-    (dict, _Dict),
-    (list, _List),
-    (torch.nn.utils.rnn.PackedSequence, _PackedSequence),
-    (tuple, _Tuple),
-    (collections.deque, _Deque),
-    (set, _Set),
-    (frozenset, _FrozenSet),
-    (types.SimpleNamespace, _Namespace),
-    (types.MappingProxyType, _Proxy),
-    (functools.partial, _Partial),
+    (collections.OrderedDict, containers.OrderedDictKind),
+    (collections.defaultdict, containers.DefaultDictKind),
+    (dict, containers.DictKind),
+    (list, containers.ListKind),
+    (torch.nn.utils.rnn.PackedSequence, containers.PackedSequenceKind),
+    (tuple, containers.TupleKind),
+    (collections.deque, containers.DequeKind),
+    (set, containers.SetKind),
+    (frozenset, containers.FrozenSetKind),
+    (types.SimpleNamespace, containers.NamespaceKind),
+    (types.MappingProxyType, containers.ProxyKind),
+    (functools.partial, containers.PartialKind),
 )
 _VIEWS = tuple(type(view) for d in ({}, collections.OrderedDict()) for view in (d.keys(), d.values(), d.items()))
 _OPTIMIZING = {  # torch's own classes that move in place
@@ -449,9 +84,9 @@ def _classify(cls: type) -> Kind | Role:
     if cls in ATOMS:
         return Role.OPAQUE
     if cls is dict:
-        return _PlainDict(cls)
+        return containers.PlainDictKind(cls)
     if cls is list:
-        return _PlainList(cls)
+        return containers.PlainListKind(cls)
     if issubclass(cls, Tensor):
         return Role.TENSOR
     for base, role in _OPTIMIZING.items():
@@ -462,10 +97,10 @@ def _classify(cls: type) -> Kind | Role:
     if issubclass(cls, type | enum.Enum | BaseException | types.ModuleType):
         return Role.OPAQUE
     if cls in _VIEWS:
-        return _View(cls)
+        return containers.ViewKind(cls)
     node = _nodes.get(cls)
     if node is not None and cls not in _BASES:
-        return _Node(cls, node.flatten_fn, node.unflatten_fn)
+        return containers.NodeKind(cls, node.flatten_fn, node.unflatten_fn)
     return Role.MOVER if _moves_itself(cls) else parts_of(cls) or Role.OPAQUE
 
 
@@ -475,11 +110,11 @@ def parts_of(cls: type) -> Kind | None:
     for base, kind in _BUILTIN:
         if issubclass(cls, base):
             if base is tuple and hasattr(cls, "n_sequence_fields"):
-                return _StructSequence(cls)
+                return containers.StructSequenceKind(cls)
             return kind(cls) if made_in_c is _made_in_c(base) else None
     if made_in_c is not object or _is_pythons_own(cls):
         return None
-    return _Object(cls)
+    return containers.ObjectKind(cls)
 
 
 _BASES = frozenset(base for base, _ in _BUILTIN)
@@ -522,38 +157,3 @@ def _moves_itself(cls: type) -> bool:
         return first is not None and (first.kind is first.VAR_POSITIONAL or "device" in first.name)
     # Made in C: a storage, whose first argument is the device.
     return callable(to) and cls.__module__.partition(".")[0] == "torch"
-
-
-# -- attributes, as they are kept, without asking the class
-
-
-@functools.lru_cache(maxsize=1_000)
-def _slots(cls: type) -> tuple[tuple[str, types.MemberDescriptorType], ...]:
-    found: dict[str, types.MemberDescriptorType] = {}
-    for base in reversed(cls.__mro__):
-        if base in _BASES or base is object:
-            continue
-        for name, member in base.__dict__.items():
-            if isinstance(member, types.MemberDescriptorType) and name not in ("__dict__", "__weakref__"):
-                found[name] = member
-    return tuple(found.items())
-
-
-def _has_attributes(cls: type) -> bool:
-    return bool(_slots(cls)) or cls.__dictoffset__ != 0  # even an OrderedDict has a dictionary: a state_dict keeps metadata there
-
-
-def _attributes(obj: Any) -> dict[str, Any]:
-    """The attributes of an instance: those of its dictionary, then those in slots that are set."""
-    own = tree.instance_dict(obj)
-    slots = _slots(type(obj))
-    if not slots:
-        return own
-    found = dict(own)
-    for name, member in slots:
-        try:
-            found[name] = member.__get__(obj)
-        except AttributeError:
-            continue
-    return found
-

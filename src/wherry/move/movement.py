@@ -143,7 +143,9 @@ class Movement:
         if self.wish.strays == "error":
             found = self._strays(module)
             if found:
-                raise StrayTensors([(s.path, str(s.tensor.device), s.fix) for s in found], device=str(self.order.device))
+                raise StrayTensors(
+                    [(s.path, str(s.tensor.device), s.fix) for s in found], device=str(self.order.device)
+                )
         if self.wish.strays == "move":
             for stray in self._strays(module):
                 for entry in in_place.entries_to(stray.found):
@@ -169,19 +171,23 @@ class Movement:
         casts = self.order.casts
         if not casts:
             return
-        wide = [t for t in (*self.walk.tensors, *self.of_modules) if t.dtype in casts and self.order.dtype_of(t) is casts[t.dtype]]
+        wide = [
+            t
+            for t in (*self.walk.tensors, *self.of_modules)
+            if t.dtype in casts and self.order.dtype_of(t) is casts[t.dtype]
+        ]
         if not wide or self.wish.dtype is not None:
             return
         first = wide[0]
         path, count = self._path(first), len({id(tensor) for tensor in wide}) - 1
         device, was, becomes = self.order.device, _name(first.dtype), _name(casts[first.dtype])
         if self.wish.float64 == "error":
-            fix = f"Use {path}.to(torch.{becomes}) before, or move(..., float64=\"convert\")."
+            fix = f'Use {path}.to(torch.{becomes}) before, or move(..., float64="convert").'
             raise UnmovableLeaf(path, str(device), reason=f"it is {was}, which {device.type} does not have", fix=fix)
         others = f" and {count} more" if count else ""
         callsite.warn(
             f"{path}{others} became {becomes} on the way to {device}: {device.type} has no {was}. "
-            f"To choose that yourself, convert before; move(..., float64=\"error\") refuses.",
+            f'To choose that yourself, convert before; move(..., float64="error") refuses.',
             UserWarning,
         )
 
@@ -216,13 +222,15 @@ class Movement:
                 continue
             inside = kinds.parts_of(type(obj))
             look = None if inside is None else Walk(obj, kind=inside)
-            if look is not None and look.tensors and not self.wish.copy and not look.found:
-                if not any(map(self.order.concerns, look.tensors)):
-                    continue
+            seen = [] if look is None or look.found or self.wish.copy else look.tensors
+            if seen and not any(map(self.order.concerns, seen)):
+                continue
             try:
                 memo: dict[int, Any] = {} if look is None or not self.wish.copy else dict(self._carried(look.tensors))
                 twin = obj if look is None else _twin(obj, look, memo)
                 moved = _to(twin, self.wish.target.device, self.wish.dtype)
+            except UnmovableLeaf:
+                raise
             except Exception as err:
                 raise self._unmovable(obj, err) from err
             changed[id(obj)] = twin if moved is None else moved
@@ -268,7 +276,9 @@ class Movement:
 
         asked = [m for m in modules if in_place.always_asked(m) or any(id(t) in copies for t in in_place.tensors_of(m))]
         try:
-            in_place.commit(asked, self.entries, new, replacement, lambda module: _to(module, self.order.device, self.wish.dtype))
+            in_place.commit(
+                asked, self.entries, new, replacement, lambda module: _to(module, self.order.device, self.wish.dtype)
+            )
         except Failed as failure:
             raise self._unmovable(failure.tensor, failure.__cause__) from failure.__cause__
         except Exception as err:
@@ -289,7 +299,9 @@ class Movement:
         for module in self.modules:
             found = [stray for stray in self._strays(module) if stray.tensor.device.type != "meta"]
             if found:
-                error = StrayTensors([(s.path, str(s.tensor.device), s.fix) for s in found], device=str(self.order.device))
+                error = StrayTensors(
+                    [(s.path, str(s.tensor.device), s.fix) for s in found], device=str(self.order.device)
+                )
                 callsite.warn(str(error), UserWarning)
 
     @staticmethod

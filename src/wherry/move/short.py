@@ -11,8 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+from wherry.move.containers import ATOMS, Kind
 from wherry.move.destination import Destination
-from wherry.move.kinds import ATOMS, Kind, kind_of
+from wherry.move.kinds import kind_of
 from wherry.move.tensors import are_at, are_simple, simple_copies
 
 _TENSORS = {Tensor}

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn.parameter import Parameter, UninitializedTensorMixin
+from torch.nn.parameter import Parameter, is_lazy
 
 from wherry import dispatch
 from wherry.move import packed
@@ -34,7 +34,7 @@ _WHOLE = MIB
 _ALIGNED = 16  # bytes: the size of the largest element
 
 
-class Failed(Exception):  # noqa: N818 - a message from here to move(), not for users
+class Failed(Exception):
     """A tensor that could not be copied; the cause says why."""
 
     def __init__(self, tensor: Tensor) -> None:
@@ -106,11 +106,11 @@ def carry(tensors: list[Tensor], order: Order, *, plain: bool) -> dict[int, Tens
 def are_at(tensors: list[Tensor], device: torch.device) -> bool:
     """Whether all of some tensors reside on a device."""
     if device.type == "cpu":
-        for tensor in tensors:
+        for tensor in tensors:  # noqa: SIM110 - all() with a generator costs half as much again
             if not tensor.is_cpu:  # two thirds of the time of .device
                 return False
         return True
-    for tensor in tensors:  # noqa: SIM110 - all() with a generator costs half as much again
+    for tensor in tensors:  # noqa: SIM110 - as above
         if tensor.device != device:
             return False
     return True
@@ -201,7 +201,7 @@ class _Careful:
 
     def _by_itself(self, tensor: Tensor) -> Tensor:
         dtype = self.order.dtype_of(tensor)
-        if not tensor.requires_grad or not tensor.is_leaf or isinstance(tensor, UninitializedTensorMixin):
+        if not tensor.requires_grad or not tensor.is_leaf or is_lazy(tensor):
             return self.order.copied(tensor, dtype, copy=self.order.copy)
         with torch.no_grad():
             return self.order.copied(tensor.detach(), dtype, copy=self.order.copy)
@@ -237,11 +237,9 @@ class _Careful:
         with dispatch.without_functions():
             for start, stop, among in _parts(pairs):
                 self.at, raw = among[0]
-                size = raw.element_size()
-                if as_bytes:
-                    flat = _bytes(raw)[start:stop]
-                else:
-                    flat = raw.as_strided(((stop - start) // size,), (1,), start // size)
+                whole = _bytes(raw) if as_bytes else raw
+                size = whole.element_size()
+                flat = whole.as_strided(((stop - start) // size,), (1,), start // size)
                 copied = self.order.copied(flat, dtype, copy=True)
                 for tensor, raw in among:
                     self.at = tensor
@@ -266,14 +264,14 @@ class _Careful:
         if tensor.requires_grad and tensor.is_leaf and moved.is_leaf and not moved.requires_grad:
             moved.requires_grad_()
         own = vars(tensor)
-        if own and not dispatch.is_wrapper(tensor) and not isinstance(tensor, UninitializedTensorMixin):
+        if own and not dispatch.is_wrapper(tensor) and not is_lazy(tensor):
             vars(moved).update(own)
         self.changed[id(tensor)] = moved
 
 
 def _storage_key(tensor: Tensor) -> int | None:
     """What is the same for all tensors over one storage; None for one that only its own `.to` knows how to copy."""
-    if tensor.layout is not torch.strided or tensor.is_quantized or isinstance(tensor, UninitializedTensorMixin):
+    if tensor.layout is not torch.strided or tensor.is_quantized or is_lazy(tensor):
         return None
     if tensor.requires_grad and not tensor.is_leaf:
         return None  # the copy has a history, too
@@ -300,7 +298,7 @@ def _overlaps_itself(tensor: Tensor) -> bool:
 
 def _span(tensor: Tensor) -> int:
     """From the first to behind the last element, in elements."""
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
+    return 1 + sum(int(size - 1) * int(stride) for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
 
 
 def _bytes(raw: Tensor) -> Tensor:
@@ -322,7 +320,7 @@ def _parts(pairs: list[tuple[Tensor, Tensor]]) -> list[tuple[int, int, list[tupl
     ranges: list[tuple[int, int, list[tuple[Tensor, Tensor]]]] = []
     for tensor, raw in sorted(pairs, key=lambda pair: pair[1].storage_offset() * pair[1].element_size()):
         size = raw.element_size()
-        start = raw.storage_offset() * size
+        start = int(raw.storage_offset()) * size
         stop = start + (_span(raw) * size if raw.numel() else 0)
         if ranges and start <= ranges[-1][1]:
             first, last, among = ranges[-1]
@@ -334,4 +332,3 @@ def _parts(pairs: list[tuple[Tensor, Tensor]]) -> list[tuple[int, int, list[tupl
     if not alone and nbytes <= 2 * used:
         return [(0, nbytes, pairs)]
     return ranges
-

@@ -15,7 +15,8 @@ from typing import Any
 
 from torch import Tensor
 
-from wherry.move.kinds import ATOMS, Kind, Role, kind_of, step_text
+from wherry.move.containers import ATOMS, Kind, step_text
+from wherry.move.kinds import Role, kind_of
 
 _ONLY_TENSORS = {Tensor}
 _SHOWN = 5  # steps at either end of a path that is too long to be read
@@ -167,7 +168,9 @@ class Walk:
         get, holds_none = new.get, new.keys().isdisjoint
         made: dict[int, Any] = {}
         position = len(self._objects)
-        for obj, kind, values in zip(reversed(self._objects), reversed(self._kinds), reversed(self._values), strict=True):
+        for obj, kind, values in zip(
+            reversed(self._objects), reversed(self._kinds), reversed(self._values), strict=True
+        ):
             position -= 1
             if not all_new and holds_none(map(id, values)):
                 continue
@@ -267,4 +270,3 @@ class Walk:
             left_out = len(steps) - 2 * _SHOWN
             steps[_SHOWN:-_SHOWN] = [f" ... {left_out:,} more ... "]
         return name + "".join(steps)
-
