@@ -18,7 +18,9 @@ class Pair:
 
 def test_a_registered_class_is_taken_apart_and_put_together_by_its_functions() -> None:
     assert Pair not in pytree_nodes()
-    _pytree.register_pytree_node(Pair, lambda pair: ([pair.first, pair.second], "context"), lambda parts, _: Pair(*parts))
+    _pytree.register_pytree_node(
+        Pair, lambda pair: ([pair.first, pair.second], "context"), lambda parts, _: Pair(*parts)
+    )
 
     node = pytree_nodes()[Pair]
     parts, context = node.flatten_fn(Pair(1, 2))

@@ -53,7 +53,7 @@ _BUILTIN: tuple[tuple[type, type[Kind]], ...] = (
     (functools.partial, containers.PartialKind),
 )
 _VIEWS = tuple(type(view) for d in ({}, collections.OrderedDict()) for view in (d.keys(), d.values(), d.items()))
-_OPTIMIZING = {  # torch's own classes that move in place
+_IN_PLACE = {  # torch's own classes that move in place
     torch.nn.Module: Role.MODULE,
     torch.optim.Optimizer: Role.OPTIMIZER,
     torch.optim.lr_scheduler.LRScheduler: Role.SCHEDULER,
@@ -63,6 +63,7 @@ _OPTIMIZING = {  # torch's own classes that move in place
 
 _known: dict[type, Kind | Role] = {}
 _nodes = dispatch.pytree_nodes()
+_MOST_CLASSES = 10_000  # those made on the fly must not stay for ever
 _registered = 0  # how many of them there were when `_known` was filled
 
 
@@ -70,13 +71,14 @@ def kind_of(cls: type) -> Kind | Role:
     """What a class is to a movement. Looked up once per class, and again when torch's pytree has learned of new ones."""
     global _registered
     found = _known.get(cls)
-    if found is None or len(_nodes) != _registered:
-        if len(_nodes) != _registered:
-            _registered = len(_nodes)
-            _known.clear()
-        if len(_known) > 10_000:  # classes made on the fly must not stay for ever
-            _known.clear()
-        found = _known[cls] = _classify(cls)
+    if found is not None and len(_nodes) == _registered:
+        return found
+    if len(_nodes) != _registered or len(_known) > _MOST_CLASSES:
+        _registered = len(_nodes)
+        _known.clear()
+    found = _classify(cls)
+    if found not in _IN_PLACE.values():  # a parametrized module has a class of its own, which keeps it alive
+        _known[cls] = found
     return found
 
 
@@ -89,7 +91,7 @@ def _classify(cls: type) -> Kind | Role:
         return containers.PlainListKind(cls)
     if issubclass(cls, Tensor):
         return Role.TENSOR
-    for base, role in _OPTIMIZING.items():
+    for base, role in _IN_PLACE.items():
         if issubclass(cls, base):
             return role
     if any(base.__module__ == "mlx.core" and base.__name__ == "array" for base in cls.__mro__):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import sys
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from wherry.errors import StrayTensors, UnmovableLeaf
 from wherry.move import foreign, in_place, kinds
 from wherry.move.destination import Destination
 from wherry.move.kinds import Role
+from wherry.move.naming import name_of
 from wherry.move.tensors import Failed, Order, carry
 from wherry.move.walk import Walk
 from wherry.where.strays import Stray, left_behind
@@ -154,12 +154,16 @@ class Movement:
 
     def _strays(self, module: torch.nn.Module) -> list[Stray]:
         """What hangs in a module and is not where it should be."""
-        name = self._path(module)
-        return [
-            stray
-            for stray in left_behind(module, name)
-            if stray.tensor.device != self.order.device and not in_place.moves_itself(stray.found)
-        ]
+
+        def elsewhere(name: str) -> list[Stray]:
+            return [
+                stray
+                for stray in left_behind(module, name)
+                if stray.tensor.device != self.order.device and not in_place.moves_itself(stray.found)
+            ]
+
+        # Only where there are some: what the caller calls the module is read from the source.
+        return elsewhere(self._path(module)) if elsewhere("model") else []
 
     def _refuse(self) -> None:
         """What cannot be done is said before anything is copied."""
@@ -326,23 +330,13 @@ class Movement:
 
     def _path(self, obj: object) -> str:
         """How the caller would write the way to something."""
-        root = _name_of(self.walk.root)
+        root = name_of("model" if isinstance(self.walk.root, torch.nn.Module) else "obj")
         if any(obj is tensor for tensor in self.of_modules):
             for module in self.modules:
                 path = in_place.path_in(module, obj)
                 if path is not None:
                     return self.walk.path_to(module, root) + path
         return self.walk.path_to(obj, root)
-
-
-def _name_of(obj: object) -> str:
-    """What the caller calls an object: the name of the variable that holds it."""
-    frame = callsite.user_frame(sys._getframe(1))  # noqa: SLF001 - the caller's names
-    if frame is not None:
-        for name, value in frame.f_locals.items():
-            if value is obj and not name.startswith("_"):
-                return name
-    return "model" if isinstance(obj, torch.nn.Module) else "obj"
 
 
 def _name(dtype: torch.dtype) -> str:
