@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the benchmarks measure PyTorch")
+torch = pytest.importorskip("torch", reason="the benchmarks measure PyTorch")
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
@@ -21,6 +21,7 @@ SHORT = {  # the part that says enough
     "mlx_there_and_back.py": ("--only", "there float32"),
     "train_step.py": ("--only", "MLP"),
 }
+NEEDS_A_GPU = ("packed_copies.py",)
 NEEDS = {"mlx_there_and_back.py": "mlx.core"}  # what is not built for every system
 
 
@@ -95,6 +96,8 @@ def test_a_benchmark_checks_its_answers_and_writes_its_numbers(name, tmp_path):
     """One round tells nothing of speed, so nothing of it is asserted here; the answers are checked by the script."""
     if name in NEEDS:
         pytest.importorskip(NEEDS[name], reason=f"{name} measures what is not installed here")
+    if name in NEEDS_A_GPU and not torch.cuda.is_available():
+        pytest.skip(f"{name} measures what only a GPU can tell")
     path = tmp_path / "numbers.json"
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, str(BENCHMARKS / name), "--rounds", "1", "--json", str(path), *SHORT.get(name, ())]

@@ -1,6 +1,7 @@
 """Many small tensors to an accelerator as one copy.
 
-A copy from pageable memory is a call of the driver and a wait each, whatever its size. So small tensors are laid one behind
+A copy from pageable memory is a call of the driver and a wait each, whatever its size: a wait for all that the stream has
+queued before (`memcpy_and_sync`). So small tensors are laid one behind
 another in pinned memory, which the device reads by itself while the host goes on, and are told apart again there: by one op
 for all of them, into storages of their own, so that none keeps the memory of the others alive.
 
