@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import (
     _pop_mode,  # ... and off it; 2.6; test_modes
     _push_mode,  # onto it; 2.6; test_modes
 )
-from torch.utils._pytree import SUPPORTED_NODES  # registered containers; 2.6; test_pytree
+from torch.utils._pytree import SUPPORTED_NODES, tree_map  # registered containers; 2.6; test_pytree
 
 _C = torch._C
 
@@ -432,6 +432,11 @@ def copy_each(into: list[torch.Tensor], values: list[torch.Tensor]) -> None:
 def pytree_nodes() -> dict[type, Any]:
     """The classes that torch's pytree takes apart, each with its `flatten_fn` and `unflatten_fn` (2.6; test_pytree)."""
     return SUPPORTED_NODES
+
+
+def mapped(function: Callable[[Any], Any], obj: Any) -> Any:
+    """A nested object with a function applied to each leaf, in a way that torch.compile follows (2.6; test_pytree)."""
+    return tree_map(function, obj)
 
 
 def without_modes() -> Any:

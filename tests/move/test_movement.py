@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from wherry import UnmovableLeaf, move, rehearse
-from wherry.move import movement
+from wherry.move import in_flight
 
 
 def parametrized() -> nn.Module:
@@ -78,7 +78,7 @@ def test_a_pinned_source_lives_until_its_copy_is_done() -> None:
         move([torch.ones(2).pin_memory()], "cuda")  # looks whether earlier ones are done
 
         assert known() is None
-    movement._in_flight.clear()
+    in_flight._waiting.clear()
 
 
 def test_a_pageable_source_need_not_live() -> None:

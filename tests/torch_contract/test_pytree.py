@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from wherry.dispatch import pytree_nodes
+from wherry.dispatch import mapped, pytree_nodes
 
 
 class Pair:
@@ -31,3 +31,7 @@ def test_a_registered_class_is_taken_apart_and_put_together_by_its_functions() -
 
 def test_it_knows_builtin_containers_and_what_torch_returns() -> None:
     assert {list, tuple, dict, OrderedDict, torch.return_types.max} <= pytree_nodes().keys()
+
+
+def test_leaves_are_mapped_where_they_are() -> None:
+    assert mapped(lambda leaf: leaf * 2, {"a": [1, (2,)]}) == {"a": [2, (4,)]}

@@ -18,6 +18,7 @@ from wherry.errors import BadOption
 from wherry.move.destination import destination_of
 from wherry.move.movement import Movement, Wish
 from wherry.move.short import short_way
+from wherry.move.traced import traced
 from wherry.move.walk import Skip, Walk
 
 T = TypeVar("T")
@@ -85,6 +86,8 @@ def move(
 
     Source: torch.Tensor.to and torch.nn.Module.to; PyTorch tutorial "A guide on good usage of non_blocking and pin_memory()".
     """
+    if torch.compiler.is_compiling():  # it is being traced: what is looked at here, torch.compile cannot follow
+        return traced(obj, device, dtype)
     target = destination_of(device)
     plain = not skip and not copy and dtype is None and float64 == "convert" and strays == "warn"
     if plain and target.library is None:

@@ -30,6 +30,7 @@ from torch.nn.parameter import is_lazy
 
 from wherry import dispatch, tree
 from wherry.move.kinds import Role
+from wherry.move.tensors import Failed
 from wherry.tree import Found
 
 Entry = tuple[Any, Any, Any]
@@ -140,14 +141,22 @@ def commit(
         new: What takes the place of what, by identity. A parameter that stays the same object is not in it.
         replacement: The copy of a tensor of a module; the tensor itself if it stays.
         to: Calls the `to` of a module whose class has one of its own.
+
+    Raises:
+        Failed: a module raised. All are as they were.
     """
     before = [_Before.of(module) for module in modules]
     try:
         for module in modules:
-            if type(module).to is Module.to:
-                module._apply(replacement)  # noqa: SLF001 - what Module.to calls, and classes override
-            else:
-                _by_own_to(module, replacement, to)
+            try:
+                if type(module).to is Module.to:
+                    module._apply(replacement)  # noqa: SLF001 - what Module.to calls, and classes override
+                else:
+                    _by_own_to(module, replacement, to)
+            except Exception as err:
+                if isinstance(err, Failed):
+                    raise
+                raise Failed(module) from err
         for was in before:
             _put_parameters(was, new)
     except BaseException:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +15,13 @@ from torch import Tensor
 
 from wherry import callsite, dispatch
 from wherry.errors import StrayTensors, UnmovableLeaf
-from wherry.move import foreign, in_place, kinds
+from wherry.move import foreign, in_flight, in_place, kinds
 from wherry.move.destination import Destination
 from wherry.move.kinds import Role
 from wherry.move.naming import name_of
 from wherry.move.tensors import Failed, Order, carry
 from wherry.move.walk import Walk
 from wherry.where.strays import Stray, left_behind
-
-_in_flight: deque[tuple[Any, list[Tensor]]] = deque()
-"""Pinned tensors whose copies are queued, each lot with the event behind them: their memory must stay until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,23 +171,21 @@ class Movement:
         casts = self.order.casts
         if not casts:
             return
-        wide = [
-            t
-            for t in (*self.walk.tensors, *self.of_modules)
-            if t.dtype in casts and self.order.dtype_of(t) is casts[t.dtype]
-        ]
-        if not wide or self.wish.dtype is not None:
+        wide = [t for t in (*self.walk.tensors, *self.of_modules) if self.order.wanted(t) in casts]
+        if not wide:
             return
-        first = wide[0]
-        path, count = self._path(first), len({id(tensor) for tensor in wide}) - 1
-        device, was, becomes = self.order.device, _name(first.dtype), _name(casts[first.dtype])
+        first, others = wide[0], len({id(tensor) for tensor in wide}) - 1
+        path, device = self._path(first), self.order.device
+        was = self.order.wanted(first)
+        becomes = casts[was]
         if self.wish.float64 == "error":
-            fix = f'Use {path}.to(torch.{becomes}) before, or move(..., float64="convert").'
-            raise UnmovableLeaf(path, str(device), reason=f"it is {was}, which {device.type} does not have", fix=fix)
-        others = f" and {count} more" if count else ""
+            reason = f"{device.type} has no {_name(was)}"
+            fix = f'Use {path}.to({becomes}) before, or move(..., float64="convert").'
+            raise UnmovableLeaf(path, str(device), reason=reason, fix=fix)
+        more = f" and {others} more" if others else ""
         callsite.warn(
-            f"{path}{others} became {becomes} on the way to {device}: {device.type} has no {was}. "
-            f'To choose that yourself, convert before; move(..., float64="error") refuses.',
+            f"{path}{more} became {_name(becomes)} on the way to {device}: {device.type} has no {_name(was)}. "
+            f'Convert before to choose that yourself; move(..., float64="error") refuses.',
             UserWarning,
         )
 
@@ -204,7 +198,7 @@ class Movement:
             return dict(carry(tensors, self.order, plain=self.walk.plain and not self.of_modules))
         except Failed as failure:
             cause = failure.__cause__
-            raise self._unmovable(failure.tensor, cause) from cause
+            raise self._unmovable(failure.what, cause) from cause
 
     def _unmovable(self, obj: Any, cause: BaseException | None) -> UnmovableLeaf:
         reason = str(cause).strip().partition("\n")[0] or type(cause).__name__
@@ -226,8 +220,7 @@ class Movement:
                 continue
             inside = kinds.parts_of(type(obj))
             look = None if inside is None else Walk(obj, kind=inside)
-            seen = [] if look is None or look.found or self.wish.copy else look.tensors
-            if seen and not any(map(self.order.concerns, seen)):
+            if look is not None and not self.wish.copy and self._is_there(look):
                 continue
             try:
                 memo: dict[int, Any] = {} if look is None or not self.wish.copy else dict(self._carried(look.tensors))
@@ -239,6 +232,13 @@ class Movement:
                 raise self._unmovable(obj, err) from err
             changed[id(obj)] = twin if moved is None else moved
             self.kept.append(moved)
+
+    def _is_there(self, look: Walk) -> bool:
+        """Whether all that is seen of an object is where it should be; not where nothing is seen."""
+        if any(role is not Role.MODULE for role, _ in look.found):
+            return False
+        tensors = [*look.tensors, *(tensor for _, module in look.found for tensor in in_place.tensors_of(module))]
+        return bool(tensors) and not any(map(self.order.concerns, tensors))
 
     def _from_arrays(self, changed: dict[int, Any]) -> None:
         """Arrays of MLX become tensors, unless it is MLX that they are to go to."""
@@ -279,15 +279,14 @@ class Movement:
             return tensor if found is None else found
 
         asked = [m for m in modules if in_place.always_asked(m) or any(id(t) in copies for t in in_place.tensors_of(m))]
+
+        def to(module: torch.nn.Module) -> object:
+            return _to(module, self.order.device, self.wish.dtype)
+
         try:
-            in_place.commit(
-                asked, self.entries, new, replacement, lambda module: _to(module, self.order.device, self.wish.dtype)
-            )
+            in_place.commit(asked, self.entries, new, replacement, to)
         except Failed as failure:
-            raise self._unmovable(failure.tensor, failure.__cause__) from failure.__cause__
-        except Exception as err:
-            which = next(module for module in asked)
-            raise self._unmovable(which, err) from err
+            raise self._unmovable(failure.what, failure.__cause__) from failure.__cause__
         for optimizer in self.optimizers:
             in_place.follow_parameters(optimizer, new)
         for obj in self.in_place:
@@ -318,13 +317,11 @@ class Movement:
         """A queued copy reads its source after this has returned."""
         if not self.order.queues:
             return
-        while _in_flight and _in_flight[0][0].query():
-            _in_flight.popleft()
         pinned = [tensor for tensor in tensors if tensor.device.type == "cpu" and tensor.is_pinned()]
         if pinned:
             event = torch.get_device_module(self.order.device.type).Event()
             event.record()
-            _in_flight.append((event, pinned))
+            in_flight.keep(event, pinned)
 
     # -- say
 

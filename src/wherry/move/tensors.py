@@ -35,10 +35,10 @@ _ALIGNED = 16  # bytes: the size of the largest element
 
 
 class Failed(Exception):
-    """A tensor that could not be copied; the cause says why."""
+    """A tensor that could not be copied, or a module that could not be moved; the cause says why."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+    def __init__(self, what: Tensor | torch.nn.Module) -> None:
+        self.what = what
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,14 @@ class Order:
 
     def dtype_of(self, tensor: Tensor) -> torch.dtype | None:
         """The dtype that a tensor will have; None if it keeps its own."""
-        dtype = tensor.dtype
-        wanted = self.dtype if self.dtype is not None and dtype.is_floating_point else dtype
+        wanted = self.wanted(tensor)
         wanted = self.casts.get(wanted, wanted)
-        return None if wanted is dtype else wanted
+        return None if wanted is tensor.dtype else wanted
+
+    def wanted(self, tensor: Tensor) -> torch.dtype:
+        """The dtype that it would have if the device had them all."""
+        dtype = tensor.dtype
+        return self.dtype if self.dtype is not None and dtype.is_floating_point else dtype
 
     def concerns(self, tensor: Tensor) -> bool:
         """Whether anything is to be done with a tensor."""
