@@ -5,6 +5,8 @@ Lines that must be refused carry an ignore; the checker reports an ignore that i
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from typing_extensions import assert_type
 
@@ -71,6 +73,15 @@ def compile_them(model: torch.nn.Linear) -> None:
     wherry.compile("cuda")  # pyright: ignore[reportCallIssue, reportArgumentType]
     wherry.compile(model, colour=1)  # pyright: ignore[reportCallIssue]
     step("3")  # pyright: ignore[reportArgumentType]
+
+
+def moving(batch: dict[str, torch.Tensor], model: torch.nn.Linear) -> None:
+    assert_type(wherry.move(batch, "cuda"), dict[str, torch.Tensor])
+    assert_type(wherry.move(model, torch.device("cpu"), strays="error"), torch.nn.Linear)
+    assert_type(wherry.move(batch, wherry.pick(), dtype=torch.float16, skip=("labels", list)), dict[str, torch.Tensor])
+    assert_type(wherry.move(batch, "numpy"), Any)
+    wherry.move(batch)  # pyright: ignore[reportCallIssue]
+    wherry.move(batch, "cuda", strays="loudly")  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 @wherry.compile

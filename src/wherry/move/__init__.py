@@ -10,7 +10,7 @@ What is already there costs a look: benchmarks/move.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 
@@ -25,6 +25,34 @@ T = TypeVar("T")
 
 FLOAT64 = ("convert", "error")
 STRAYS = ("warn", "move", "error", "ignore")
+
+
+@overload
+def move(
+    obj: object,
+    device: Literal["numpy", "mlx"],
+    *,
+    dtype: torch.dtype | None = ...,
+    non_blocking: bool = ...,
+    skip: str | type | Iterable[str | type] = ...,
+    copy: bool = ...,
+    float64: Literal["convert", "error"] = ...,
+    strays: Literal["warn", "move", "error", "ignore"] = ...,
+) -> Any: ...
+
+
+@overload
+def move(
+    obj: T,
+    device: torch.device | str | int,
+    *,
+    dtype: torch.dtype | None = ...,
+    non_blocking: bool = ...,
+    skip: str | type | Iterable[str | type] = ...,
+    copy: bool = ...,
+    float64: Literal["convert", "error"] = ...,
+    strays: Literal["warn", "move", "error", "ignore"] = ...,
+) -> T: ...
 
 
 def move(
