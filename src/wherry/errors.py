@@ -329,13 +329,15 @@ class StrayTensors(WherryError, RuntimeError):
     Attributes:
         strays: For each the path ("model.mask"), the device it is on, and the lasting fix, as a sentence.
         device: Where the module was to go.
+        movable: Whether move(..., strays="move") would move them.
     """
 
     MOST = 3  # that are told with their fix; a person mends one and looks again
 
-    def __init__(self, strays: Iterable[tuple[str, str, str]], *, device: str) -> None:
+    def __init__(self, strays: Iterable[tuple[str, str, str]], *, device: str, movable: bool = True) -> None:
         self.strays = tuple(strays)
         self.device = device
+        self.movable = movable
 
     def __str__(self) -> str:
         count = len(self.strays)
@@ -350,7 +352,8 @@ class StrayTensors(WherryError, RuntimeError):
         if count > self.MOST:
             rest = ", ".join(path for path, _, _ in self.strays[self.MOST : self.MOST + 10])
             lines.append(f"  and {rest}{', ...' if count > self.MOST + 10 else ''}")
-        lines.append('To move them this time, use move(..., strays="move").')
+        if self.movable:
+            lines.append('To move them this time, use move(..., strays="move").')
         return "\n".join(lines)
 
 

@@ -126,7 +126,10 @@ def move(
         raise BadOption("float64", float64, FLOAT64)
     if strays not in STRAYS:
         raise BadOption("strays", strays, STRAYS)
-    walk = Walk(obj, skip=_skip(skip) if skip else None)
+    skipped = _skip(skip) if skip else None
+    if skipped is not None and skipped(None, obj):
+        return obj
+    walk = Walk(obj, skip=skipped)
     wish = Wish(
         target,
         given=device,

@@ -144,6 +144,8 @@ class DictKind(Kind):
         put = self.base.__setitem__
         for key, value in zip(keys, items, strict=False):
             put(twin, key if type(key) in ATOMS else next(odd), value)
+        if _is_its_own_dictionary(obj):
+            object.__setattr__(twin, "__dict__", twin)
 
 
 _TEXT = {str}
@@ -183,6 +185,14 @@ class DefaultDictKind(DictKind):
         member: Any = vars(collections.defaultdict)["default_factory"]  # a slot of the C class
         member.__set__(twin, member.__get__(obj))
         return twin
+
+
+def _is_its_own_dictionary(obj: Any) -> bool:
+    """Whether `self.__dict__ = self` was said, so that items are attributes."""
+    try:
+        return object.__getattribute__(obj, "__dict__") is obj
+    except AttributeError:
+        return False
 
 
 def _odd_keys(keys: Any) -> list[Any]:
@@ -273,6 +283,10 @@ class TupleKind(Kind):
 
 class StructSequenceKind(TupleKind):
     """torch.return_types.max and its kin, which tuple cannot make."""
+
+    def __init__(self, cls: type) -> None:
+        super().__init__(cls)
+        self.has_attributes = False  # they are the items
 
     def build(self, obj: Any, items: list[Any]) -> Any:
         return self.cls(items)
@@ -384,15 +398,12 @@ class NodeKind(Kind):
 # -- attributes, as they are kept, without asking the class
 
 
-_MADE_IN_C = frozenset({collections.defaultdict, collections.deque, functools.partial, types.SimpleNamespace})
-
-
 @functools.lru_cache(maxsize=1_000)
 def _slots(cls: type) -> tuple[tuple[str, types.MemberDescriptorType], ...]:
     found: dict[str, types.MemberDescriptorType] = {}
     for base in reversed(cls.__mro__):
-        if base in _MADE_IN_C:
-            continue  # what C keeps there is for the methods of the kind: default_factory, maxlen
+        if "__slots__" not in base.__dict__:
+            continue  # what C keeps is for the methods of the kind: default_factory, maxlen
         found |= {
             name: member
             for name, member in base.__dict__.items()

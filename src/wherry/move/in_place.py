@@ -33,8 +33,22 @@ from wherry.move.kinds import Role
 from wherry.move.tensors import Failed
 from wherry.tree import Found
 
-Entry = tuple[Any, Any, Any]
-"""A dictionary that belongs to an object that moves in place, a key of it, and the value there now."""
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What hangs in an object that moves in place.
+
+    Attributes:
+        holder: What it is an item of: a dictionary, or a captured variable.
+        key: Its key.
+        value: What is there now.
+        text: How it is written after the object: ".state[p]['exp_avg']".
+    """
+
+    holder: Any
+    key: Any
+    value: Any
+    text: str
 
 
 def entries_of(role: Role, obj: Any, device: torch.device) -> Iterator[Entry]:
@@ -47,25 +61,31 @@ def entries_of(role: Role, obj: Any, device: torch.device) -> Iterator[Entry]:
         left = ()
     for name, value in own.items():
         if name not in left and not _is_number(value, device):
-            yield own, name, value
+            yield Entry(own, name, value, f".{name}")
+
+
+def parameters_of(optimizer: Any) -> Iterator[Tensor]:
+    """What an optimizer optimizes."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
 
 
 def _of_optimizer(optimizer: Any, device: torch.device) -> Iterator[Entry]:
     on_device = set[int]()
-    for group in optimizer.param_groups:
+    for number, group in enumerate(optimizer.param_groups):
         counts = bool(group.get("capturable") or group.get("fused"))
         if counts:
             on_device.update(map(id, group["params"]))
         for key, value in group.items():
             if key != "params" and (counts or not _is_number(value, device)):
-                yield group, key, value
+                yield Entry(group, key, value, f".param_groups[{number}][{key!r}]")
     for param, state in optimizer.state.items():
         if not isinstance(state, dict):
-            yield optimizer.state, param, state
+            yield Entry(optimizer.state, param, state, ".state[p]")
             continue
         for key, value in state.items():
             if key != "step" or id(param) in on_device or not _is_number(value, device):
-                yield state, key, value
+                yield Entry(state, key, value, f".state[p][{key!r}]")
 
 
 def _is_number(value: Any, device: torch.device) -> bool:
@@ -94,41 +114,62 @@ def always_asked(module: Module) -> bool:
 
 
 @dataclass(slots=True)
-class _Before:
-    """A module as it was."""
+class Before:
+    """A module as it was, so that it can be so again."""
 
     registries: list[tuple[Any, dict[str, Any]]] = field(default_factory=list[tuple[Any, dict[str, Any]]])
     params: list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]] = field(default_factory=list[Any])
+    attributes: list[tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=list[Any])
 
     @classmethod
-    def of(cls, module: Module) -> _Before:
+    def of(cls, module: Module) -> Before:
+        """Look at a module."""
         before = cls()
         for part in module.modules():
+            if type(part)._apply is not Module._apply:  # noqa: SLF001 - then it may change what it likes
+                before.attributes.append((vars(part), dict(vars(part))))
             for registry in (part._parameters, part._buffers):  # noqa: SLF001 - they are what is exchanged
                 before.registries.append((registry, dict(registry.items())))
             for param in part._parameters.values():  # noqa: SLF001 - as above
-                if param is not None and not is_lazy(param):
-                    grad = param.grad
-                    before.params.append((param, param.data, grad, None if grad is None else grad.data))
+                if param is not None:
+                    before._note(param)
         return before
 
+    @classmethod
+    def of_parameters(cls, params: list[Tensor]) -> Before:
+        """Look at parameters alone."""
+        before = cls()
+        for param in params:
+            before._note(param)
+        return before
+
+    def _note(self, param: Tensor) -> None:
+        if not is_lazy(param) and not dispatch.is_wrapper(param):
+            grad = param.grad
+            self.params.append((param, param.data, grad, None if grad is None else grad.data))
+
     def restore(self) -> None:
+        """Make it so again."""
+        for own, attributes in self.attributes:
+            own.clear()
+            own.update(attributes)
         for registry, items in self.registries:
             for name, value in items.items():
                 if registry[name] is not value:
                     registry[name] = value
         for param, data, grad, grad_data in self.params:
-            if param.device != data.device or param.dtype != data.dtype or param.data_ptr() != data.data_ptr():
-                param.grad = None
-                param.data = data
-                if grad is not None and grad_data is not None:
-                    grad.data = grad_data
-            param.grad = grad
+            param.grad = None
+            param.data = data
+            if grad is not None and grad_data is not None:
+                grad.data = grad_data
+                param.grad = grad
 
 
 def commit(
     modules: list[Module],
+    loose: list[Tensor],
     entries: list[Entry],
+    *,
     new: dict[int, Any],
     replacement: Callable[[Tensor], Tensor],
     to: Callable[[Module], object],
@@ -136,7 +177,8 @@ def commit(
     """Put copies where the originals were.
 
     Args:
-        modules: Those to move, outermost first.
+        modules: Those to move.
+        loose: Parameters to move that are in none of them.
         entries: Where an optimizer and its kin keep what moves.
         new: What takes the place of what, by identity. A parameter that stays the same object is not in it.
         replacement: The copy of a tensor of a module; the tensor itself if it stays.
@@ -145,8 +187,12 @@ def commit(
     Raises:
         Failed: a module raised. All are as they were.
     """
-    before = [_Before.of(module) for module in modules]
+    before = [Before.of(module) for module in modules]
+    before.append(Before.of_parameters(loose))
     try:
+        for param in loose:
+            if id(param) not in new:
+                _give_data(param, replacement)
         for module in modules:
             try:
                 if type(module).to is Module.to:
@@ -157,15 +203,25 @@ def commit(
                 if isinstance(err, Failed):
                     raise
                 raise Failed(module) from err
-        for was in before:
-            _put_parameters(was, new)
+        for module, was in zip(modules, before, strict=False):
+            if _put_parameters(was, new):
+                _let_them_notice(module)
     except BaseException:
         for was in reversed(before):
             was.restore()
         raise
-    for holder, key, value in entries:
-        if id(value) in new:
-            holder[key] = new[id(value)]
+    for entry in entries:
+        if id(entry.value) in new:
+            entry.holder[entry.key] = new[id(entry.value)]
+
+
+def _give_data(param: Tensor, replacement: Callable[[Tensor], Tensor]) -> None:
+    """Let a parameter have the data of its copy, as `Module._apply` does."""
+    grad = param.grad
+    with torch.no_grad():
+        param.data = replacement(param)
+        if grad is not None:
+            grad.data = replacement(grad)
 
 
 def _by_own_to(module: Module, replacement: Callable[[Tensor], Tensor], to: Callable[[Module], object]) -> None:
@@ -183,12 +239,24 @@ def _by_own_to(module: Module, replacement: Callable[[Tensor], Tensor], to: Call
             del vars(module)["_apply"]
 
 
-def _put_parameters(before: _Before, new: dict[int, Any]) -> None:
+def _put_parameters(before: Before, new: dict[int, Any]) -> bool:
     """Let parameters that had to become other objects be ours: each once, of its class, with its attributes."""
+    any_put = False
     for registry, items in before.registries:
         for name, old in items.items():
-            if isinstance(old, torch.nn.Parameter) and id(old) in new and registry[name] is not new[id(old)]:
-                registry[name] = new[id(old)]
+            copy = new.get(id(old))
+            if isinstance(old, torch.nn.Parameter) and copy is not None and registry[name] is not copy:
+                copy.grad = registry[name].grad
+                registry[name] = copy
+                any_put = True
+    return any_put
+
+
+def _let_them_notice(module: Module) -> None:
+    """Let classes that keep their parameters a second time, as LSTM does, look at them again."""
+    for part in module.modules():
+        if type(part)._apply is not Module._apply:  # noqa: SLF001 - whether it is overridden
+            part._apply(lambda tensor: tensor, recurse=False)  # noqa: SLF001 - as above
 
 
 def follow_parameters(optimizer: Any, new: dict[int, Any]) -> None:
@@ -210,6 +278,14 @@ def move_settings(scaler: Any, device: torch.device) -> None:
         vars(scaler)["_device"] = device.type
 
 
+def data_of(copy: Tensor) -> Tensor:
+    """What `Module._apply` is to be handed of a copy: of a parameter the bare data, as `Tensor.to` would give."""
+    if isinstance(copy, torch.nn.Parameter) and not is_lazy(copy) and not dispatch.is_wrapper(copy):
+        with dispatch.without_functions():
+            return copy.detach()
+    return copy
+
+
 def keeps_its_object(param: Tensor, copy: Tensor) -> bool:
     """Whether a parameter can take the data of its copy, and stay the object that it is."""
     return dispatch.takes_data(param, copy)
@@ -218,22 +294,26 @@ def keeps_its_object(param: Tensor, copy: Tensor) -> bool:
 # -- what hangs in a module without being registered
 
 
-def entries_to(found: Found) -> Iterator[Entry]:
-    """Where in a module something hangs that no `to` moves: the attribute, or the variable that a function has captured."""
+def entry_to(found: Found) -> Entry | None:
+    """Where in a module something hangs that no `to` moves: an attribute, or a variable that a function has captured.
+
+    None for what nobody can exchange: a default argument, a bound method, the body of a class.
+    """
     path = (*found.owners, found.value)
+    fixed = {tree.Kind.DEFAULT, tree.Kind.BOUND, tree.Kind.CLASS}
     for position, step in enumerate(found.steps):
         owner, value = path[position], path[position + 1]
-        if step.kind is tree.Kind.CELL:
-            cell = next(cell for cell in owner.__closure__ if _holds(cell, value))
-            yield _Cell(cell), None, value
-            return
-        if step.kind in (tree.Kind.DEFAULT, tree.Kind.BOUND):
-            return
-        if isinstance(owner, Module) and step.kind is tree.Kind.ATTRIBUTE and step.key in vars(owner):
-            inside = [later.kind for later in found.steps[position + 1 :]]
-            if not {tree.Kind.CELL, tree.Kind.DEFAULT, tree.Kind.BOUND} & set(inside):
-                yield vars(owner), step.key, value
-                return
+        text = "".join(step.text for step in found.steps[: position + 1])
+        inside = {later.kind for later in found.steps[position + 1 :]}
+        if step.kind is tree.Kind.CELL and not inside & {tree.Kind.CELL, *fixed}:
+            cell = next((cell for cell in owner.__closure__ or () if _holds(cell, value)), None)
+            return None if cell is None else Entry(_Cell(cell), None, value, text)
+        if step.kind in fixed:
+            return None
+        own = vars(owner) if isinstance(owner, Module) and step.kind is tree.Kind.ATTRIBUTE else {}
+        if step.key in own and not inside & {tree.Kind.CELL, *fixed}:
+            return Entry(own, step.key, value, text)
+    return None
 
 
 def _holds(cell: Any, value: object) -> bool:
@@ -253,12 +333,15 @@ class _Cell:
         self.cell.cell_contents = value
 
 
-def moves_itself(found: Found) -> bool:
-    """Whether what leads to a tensor is a module whose class has an `_apply` of its own, which may well move it."""
-    return any(
-        isinstance(owner, Module) and type(owner)._apply is not Module._apply  # noqa: SLF001 - whether it is overridden
-        for owner in found.owners
-    )
+def may_move_itself(found: Found) -> bool:
+    """Whether what leads to a tensor is a module whose class has a say in how it moves, and so may well move it.
+
+    Of its methods torch calls the `_apply` of each module, and the `to` of the outermost.
+    """
+    modules = [owner for owner in found.owners if isinstance(owner, Module)]
+    if modules and type(modules[0]).to is not Module.to:
+        return True
+    return any(type(module)._apply is not Module._apply for module in modules)  # noqa: SLF001 - whether it is overridden
 
 
 def path_in(module: Module, tensor: object) -> str | None:

@@ -100,10 +100,14 @@ def _classify(cls: type) -> Kind | Role:
         return Role.OPAQUE
     if cls in _VIEWS:
         return containers.ViewKind(cls)
+    if issubclass(cls, torch.nn.utils.rnn.PackedSequence):  # its `.to` would copy what others share
+        return parts_of(cls) or Role.OPAQUE
+    if _moves_itself(cls):
+        return Role.MOVER
     node = _nodes.get(cls)
-    if node is not None and cls not in _BASES:
+    if node is not None and not issubclass(cls, _BASES):
         return containers.NodeKind(cls, node.flatten_fn, node.unflatten_fn)
-    return Role.MOVER if _moves_itself(cls) else parts_of(cls) or Role.OPAQUE
+    return parts_of(cls) or Role.OPAQUE
 
 
 def parts_of(cls: type) -> Kind | None:
@@ -119,7 +123,7 @@ def parts_of(cls: type) -> Kind | None:
     return containers.ObjectKind(cls)
 
 
-_BASES = frozenset(base for base, _ in _BUILTIN)
+_BASES = tuple(base for base, _ in _BUILTIN)
 
 
 def _made_in_c(cls: type) -> type:
@@ -135,11 +139,14 @@ _DATA_OF_PYTHON = ("collections", "types", "argparse", "functools", "typing")
 
 def _is_pythons_own(cls: type) -> bool:
     """Locks, loggers, threads, files: objects of the standard library that are no data."""
-    root = getattr(cls, "__module__", None)
-    if not isinstance(root, str):
+    name = getattr(cls, "__module__", None)
+    if not isinstance(name, str):
         return True
-    root = root.partition(".")[0]
-    return root in sys.stdlib_module_names and root not in _DATA_OF_PYTHON and not issubclass(cls, argparse.Namespace)
+    root = name.partition(".")[0]
+    if root not in sys.stdlib_module_names or root in _DATA_OF_PYTHON or issubclass(cls, argparse.Namespace):
+        return False
+    # A class that was made by a call bears the name of whoever called: "abc", for ABCMeta(...).
+    return getattr(sys.modules.get(name), cls.__name__, None) is cls or "." in cls.__qualname__
 
 
 def _moves_itself(cls: type) -> bool:

@@ -1,12 +1,13 @@
 """One call of `move`, step by step: look, copy, put together, and only then change what moves in place.
 
-Until the last step nothing that the caller has is touched, so whatever fails before leaves everything where it was.
+Until the last step nothing that the caller has is touched, so whatever fails before leaves everything where it was; and what
+fails in it is taken back.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from wherry import callsite, dispatch
 from wherry.errors import StrayTensors, UnmovableLeaf
-from wherry.move import foreign, in_flight, in_place, kinds
+from wherry.move import by_itself, foreign, in_flight, in_place, kinds
 from wherry.move.destination import Destination
 from wherry.move.kinds import Role
 from wherry.move.naming import name_of
@@ -51,51 +52,72 @@ class Movement:
             queues=target.queues and wish.non_blocking,
             copy=wish.copy,
         )
+        self.in_place: list[Any] = []  # modules, optimizers, schedulers and scalers
         self.modules: list[torch.nn.Module] = []
+        self.of_modules: list[Tensor] = []
         self.optimizers: list[Any] = []
-        self.in_place: list[Any] = []
+        self.loose: list[
+            Tensor
+        ] = []  # parameters of the optimizers that stand in the object, and in none of its modules
         self.entries: list[in_place.Entry] = []
         self.movers: list[Any] = []
         self.arrays: list[Any] = []
-        self.of_modules: list[Tensor] = []
         self.with_attributes: list[Tensor] = []
+        self.unreachable: list[tuple[torch.nn.Module, Stray]] = []  # strays that "move" cannot move
+        self.before: list[in_place.Before] = []  # to be restored should anything fail
         self.kept: list[Any] = []  # so that no identity is used twice
 
     def run(self) -> Any:
         """Do it, and return the object in its new place."""
         self._sort()
+        self._hold_parameters()
         self._look_at_attributes()
         self._refuse()
+        try:
+            return self._move()
+        except BaseException:
+            for before in reversed(self.before):
+                before.restore()
+            raise
+
+    def _move(self) -> Any:
         tensors = [*self.walk.tensors, *self.of_modules] if self.of_modules else self.walk.tensors
-        changed: dict[int, Any] = self._carried(tensors)
+        giving = () if self.wish.copy else (*self.of_modules, *self.loose)
+        changed = self._carried(tensors, bare=frozenset(map(id, giving)))
+        copies = changed
         if self.wish.copy and self.in_place:
             self._copy_in_place(changed)
-        modules = [] if self.wish.copy else self.modules
-        # A parameter of a module stays the object that it is, wherever else it occurs.
-        copies = dict(changed) if modules else changed
-        for module in modules:
-            for tensor in module.parameters():
-                if id(tensor) in changed and in_place.keeps_its_object(tensor, changed[id(tensor)]):
+        elif self.in_place:
+            # A parameter of a module stays the object that it is, wherever else it occurs.
+            copies = dict(changed)
+            for tensor in giving:
+                given = changed.get(id(tensor)) if isinstance(tensor, torch.nn.Parameter) else None
+                if given is not None and in_place.keeps_its_object(tensor, given):
                     del changed[id(tensor)]
         self._move_by_themselves(changed)
         self._from_arrays(changed)
         self._to_arrays(changed)
-        twins = self.walk.twins(changed, all_new=self.wish.copy)
-        new = {**changed, **twins} if self.in_place else changed
+        try:
+            twins = self.walk.twins(changed, all_new=self.wish.copy)
+        except Exception as err:
+            raise self._unmovable(self.walk.at, err) from err
+        new = {**changed, **twins} if self.in_place or self.with_attributes else twins
+        self._warn_of_strays()  # before the last step: a warning may be an error
         if self.in_place and not self.wish.copy:
-            self._commit(modules, copies, new)
-        root = self.walk.root
-        result = twins.get(id(root), changed.get(id(root), root))
+            self._commit(copies, new)
+            self._warn_of_strays(after=True)
         for tensor in self.with_attributes:
-            self._move_attributes(vars(changed.get(id(tensor), tensor)), {**changed, **twins})
+            _move_attributes(vars(changed.get(id(tensor), tensor)), new)
         self._keep_until_copied(tensors)
-        return result
+        root = self.walk.root
+        return twins.get(id(root), changed.get(id(root), root))
 
     # -- look
 
     def _sort(self) -> None:
         """Find out what there is, and what hangs in objects that move in place."""
         found = self.walk.found
+        self.outside = set(map(id, self.walk.tensors)) if found else set[int]()
         position = 0
         while position < len(found):  # it grows: an optimizer may hold another
             role, obj = found[position]
@@ -114,8 +136,26 @@ class Movement:
                     if role is Role.OPTIMIZER:
                         self.optimizers.append(obj)
                     for entry in in_place.entries_of(role, obj, self.wish.target.device):
-                        self.entries.append(entry)
-                        self.walk.add(entry[2])
+                        self._take(obj, entry)
+
+    def _take(self, owner: Any, entry: in_place.Entry) -> None:
+        if self.walk.skip is None or not self.walk.skip(entry.key, entry.value):
+            self.entries.append(entry)
+            self.walk.add(entry.value, owner, entry.text)
+
+    def _hold_parameters(self) -> None:
+        """An optimizer's parameters are the model's: as attributes of the optimizer they do not move.
+
+        Where the object holds them beside it, they move in place, so that the optimizer still has them.
+        """
+        if not self.optimizers:
+            return
+        of_modules = set(map(id, self.of_modules))
+        params = {id(p): p for optimizer in self.optimizers for p in in_place.parameters_of(optimizer)}
+        held = {key for key in params if key not in of_modules and key not in self.outside}
+        self.loose = [p for key, p in params.items() if key not in of_modules and key in self.outside]
+        if held:
+            self.walk.tensors[:] = [tensor for tensor in self.walk.tensors if id(tensor) not in held]
 
     def _look_at_attributes(self) -> None:
         """Attributes of tensors hold tensors, too. Those of a wrapper class are what its own `to` moves."""
@@ -132,31 +172,29 @@ class Movement:
                 continue
             seen.add(id(tensor))
             self.with_attributes.append(tensor)
-            for value in vars(tensor).values():
-                self.walk.add(value)
+            for name, value in vars(tensor).items():
+                if self.walk.skip is None or not self.walk.skip(name, value):
+                    self.walk.add(value, tensor, f".{name}")
 
     def _take_strays(self, module: torch.nn.Module) -> None:
         if self.wish.strays == "error":
             found = self._strays(module)
             if found:
-                raise StrayTensors(
-                    [(s.path, str(s.tensor.device), s.fix) for s in found], device=str(self.order.device)
-                )
+                raise _stray_tensors(found, self.order.device)
         if self.wish.strays == "move":
             for stray in self._strays(module):
-                for entry in in_place.entries_to(stray.found):
-                    self.entries.append(entry)
-                    self.walk.add(entry[2])
+                entry = in_place.entry_to(stray.found)
+                if entry is None:
+                    self.unreachable.append((module, stray))
+                else:
+                    self._take(module, entry)
 
-    def _strays(self, module: torch.nn.Module) -> list[Stray]:
-        """What hangs in a module and is not where it should be."""
+    def _strays(self, module: torch.nn.Module, *, after: bool = False) -> list[Stray]:
+        """What hangs in a module and is not where it should be. What its class may move itself can be told after that."""
 
         def elsewhere(name: str) -> list[Stray]:
-            return [
-                stray
-                for stray in left_behind(module, name)
-                if stray.tensor.device != self.order.device and not in_place.moves_itself(stray.found)
-            ]
+            found = [stray for stray in left_behind(module, name) if stray.tensor.device != self.order.device]
+            return [stray for stray in found if in_place.may_move_itself(stray.found) is after]
 
         # Only where there are some: what the caller calls the module is read from the source.
         return elsewhere(self._path(module)) if elsewhere("model") else []
@@ -171,7 +209,9 @@ class Movement:
         casts = self.order.casts
         if not casts:
             return
-        wide = [t for t in (*self.walk.tensors, *self.of_modules) if self.order.wanted(t) in casts]
+        inside = [tensor for obj in self.movers for tensor in by_itself.look_into(obj, self.walk.skip).tensors]
+        everything = (*self.walk.tensors, *self.of_modules, *inside)
+        wide = [tensor for tensor in everything if self.order.wanted(tensor) in casts]
         if not wide:
             return
         first, others = wide[0], len({id(tensor) for tensor in wide}) - 1
@@ -191,18 +231,18 @@ class Movement:
 
     # -- copy
 
-    def _carried(self, tensors: list[Tensor]) -> dict[int, Any]:
+    def _carried(self, tensors: list[Tensor], *, bare: frozenset[int]) -> dict[int, Any]:
         if not tensors:
             return {}
         try:
-            return dict(carry(tensors, self.order, plain=self.walk.plain and not self.of_modules))
+            return dict(carry(tensors, self.order, plain=self.walk.plain and not self.of_modules, bare=bare))
         except Failed as failure:
-            cause = failure.__cause__
-            raise self._unmovable(failure.what, cause) from cause
+            raise self._unmovable(failure.what, failure.__cause__) from failure.__cause__
 
     def _unmovable(self, obj: Any, cause: BaseException | None) -> UnmovableLeaf:
-        reason = str(cause).strip().partition("\n")[0] or type(cause).__name__
-        return UnmovableLeaf(self._path(obj), str(self.wish.given), reason=f"{type(cause).__name__}: {reason}")
+        reason = str(cause).strip().partition("\n")[0]
+        reason = f"{type(cause).__name__}: {reason}" if reason else type(cause).__name__
+        return UnmovableLeaf(self._path(obj), str(self.wish.given), reason=reason)
 
     def _copy_in_place(self, changed: dict[int, Any]) -> None:
         """With copy=True: copies of modules and optimizers that hold the copies of their tensors."""
@@ -214,31 +254,20 @@ class Movement:
                 raise self._unmovable(obj, err) from err
 
     def _move_by_themselves(self, changed: dict[int, Any]) -> None:
-        """Objects with a `.to`: of a copy, since many change themselves."""
+        """Objects with a `.to` of their own."""
         for obj in self.movers:
-            if id(obj) in changed:
-                continue
-            inside = kinds.parts_of(type(obj))
-            look = None if inside is None else Walk(obj, kind=inside)
-            if look is not None and not self.wish.copy and self._is_there(look):
-                continue
+            look = by_itself.look_into(obj, self.walk.skip)
+            inside = [module for role, module in look.found if role is Role.MODULE]
+            if not self.wish.copy:
+                if by_itself.is_there(look, self.order):
+                    continue
+                self.before += map(in_place.Before.of, inside)
             try:
-                memo: dict[int, Any] = {} if look is None or not self.wish.copy else dict(self._carried(look.tensors))
-                twin = obj if look is None else _twin(obj, look, memo)
-                moved = _to(twin, self.wish.target.device, self.wish.dtype)
-            except UnmovableLeaf:
-                raise
+                result = by_itself.moved(obj, look, self.order, changed)
             except Exception as err:
                 raise self._unmovable(obj, err) from err
-            changed[id(obj)] = twin if moved is None else moved
-            self.kept.append(moved)
-
-    def _is_there(self, look: Walk) -> bool:
-        """Whether all that is seen of an object is where it should be; not where nothing is seen."""
-        if any(role is not Role.MODULE for role, _ in look.found):
-            return False
-        tensors = [*look.tensors, *(tensor for _, module in look.found for tensor in in_place.tensors_of(module))]
-        return bool(tensors) and not any(map(self.order.concerns, tensors))
+            changed[id(obj)] = result
+            self.kept.append(result)
 
     def _from_arrays(self, changed: dict[int, Any]) -> None:
         """Arrays of MLX become tensors, unless it is MLX that they are to go to."""
@@ -267,24 +296,27 @@ class Movement:
 
     # -- put
 
-    def _commit(self, modules: list[torch.nn.Module], copies: dict[int, Any], new: dict[int, Any]) -> None:
+    def _commit(self, copies: dict[int, Any], new: dict[int, Any]) -> None:
         known = {id(tensor) for tensor in (*self.walk.tensors, *self.of_modules)}
 
         def replacement(tensor: Tensor) -> Tensor:
             found = copies.get(id(tensor))
             if found is None and id(tensor) not in known:  # a class keeps more than we have seen
                 self.kept.append(tensor)
-                copies.update(self._carried_late(tensor))
+                copies.update(carry([tensor], self.order, plain=False))
                 found = copies.get(id(tensor))
-            return tensor if found is None else found
-
-        asked = [m for m in modules if in_place.always_asked(m) or any(id(t) in copies for t in in_place.tensors_of(m))]
+            return tensor if found is None else in_place.data_of(found)
 
         def to(module: torch.nn.Module) -> object:
-            return _to(module, self.order.device, self.wish.dtype)
+            return by_itself.call_to(module, self.order.device, self.wish.dtype)
 
+        asked = [
+            module
+            for module in self.modules
+            if in_place.always_asked(module) or any(id(tensor) in copies for tensor in in_place.tensors_of(module))
+        ]
         try:
-            in_place.commit(asked, self.entries, new, replacement, to)
+            in_place.commit(asked, self.loose, self.entries, new=new, replacement=replacement, to=to)
         except Failed as failure:
             raise self._unmovable(failure.what, failure.__cause__) from failure.__cause__
         for optimizer in self.optimizers:
@@ -292,26 +324,18 @@ class Movement:
         for obj in self.in_place:
             if kinds.kind_of(type(obj)) is Role.SCALER:
                 in_place.move_settings(obj, self.order.device)
-        if self.wish.strays in ("warn", "move"):
-            self._warn_of_strays()
 
-    def _carried_late(self, tensor: Tensor) -> dict[int, Tensor]:
-        return carry([tensor], self.order, plain=False)
-
-    def _warn_of_strays(self) -> None:
-        for module in self.modules:
-            found = [stray for stray in self._strays(module) if stray.tensor.device.type != "meta"]
-            if found:
-                error = StrayTensors(
-                    [(s.path, str(s.tensor.device), s.fix) for s in found], device=str(self.order.device)
-                )
-                callsite.warn(str(error), UserWarning)
-
-    @staticmethod
-    def _move_attributes(own: dict[str, Any], new: dict[int, Any]) -> None:
-        for name, value in own.items():
-            if id(value) in new:
-                own[name] = new[id(value)]
+    def _warn_of_strays(self, *, after: bool = False) -> None:
+        if self.wish.strays == "move" and not after:
+            found = [stray for _, stray in self.unreachable]
+        elif self.wish.strays in ("warn", "move"):
+            found = [stray for module in self.modules for stray in self._strays(module, after=after)]
+        else:
+            return
+        found = [stray for stray in found if stray.tensor.device.type != "meta"]
+        if found:
+            error = _stray_tensors(found, self.order.device, movable=self.wish.strays == "warn" and not after)
+            callsite.warn(str(error), UserWarning)
 
     def _keep_until_copied(self, tensors: list[Tensor]) -> None:
         """A queued copy reads its source after this has returned."""
@@ -333,34 +357,24 @@ class Movement:
                 path = in_place.path_in(module, obj)
                 if path is not None:
                     return self.walk.path_to(module, root) + path
+        for mover in self.movers:
+            look = by_itself.look_into(mover, self.walk.skip)
+            if obj is not mover and any(obj is tensor for tensor in look.tensors):
+                return look.path_to(obj, self.walk.path_to(mover, root))
         return self.walk.path_to(obj, root)
+
+
+def _move_attributes(own: dict[str, Any], new: dict[int, Any]) -> None:
+    for name, value in own.items():
+        if id(value) in new:
+            own[name] = new[id(value)]
+
+
+def _stray_tensors(found: Iterable[Stray], device: torch.device, *, movable: bool = True) -> StrayTensors:
+    return StrayTensors(
+        [(stray.path, str(stray.tensor.device), stray.fix) for stray in found], device=str(device), movable=movable
+    )
 
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _twin(obj: Any, look: Walk, memo: dict[int, Any]) -> Any:
-    """A copy of an object and of the containers in it, over the same tensors."""
-    for role, inner in look.found:
-        if role is Role.MOVER and id(inner) not in memo:
-            inside = kinds.parts_of(type(inner))
-            if inside is not None:
-                memo[id(inner)] = inner  # should it hold itself
-                memo[id(inner)] = _twin(inner, Walk(inner, kind=inside), memo)
-    return look.rebuilt(memo, all_new=True)
-
-
-def _to(obj: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
-    """Call an object's own `to`."""
-    if dtype is None:
-        return obj.to(device)
-    try:
-        takes = inspect.signature(obj.to).parameters
-    except (TypeError, ValueError):
-        takes = {}
-    if "dtype" in takes:
-        return obj.to(device, dtype=dtype)
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in takes.values()):
-        return obj.to(device, dtype)
-    return obj.to(device)

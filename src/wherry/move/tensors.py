@@ -87,12 +87,13 @@ class Order:
         return tensor.to(self.device, dtype, non_blocking=queued, copy=copy)
 
 
-def carry(tensors: list[Tensor], order: Order, *, plain: bool) -> dict[int, Tensor]:
+def carry(tensors: list[Tensor], order: Order, *, plain: bool, bare: frozenset[int] = frozenset()) -> dict[int, Tensor]:
     """What takes the place of what, by identity; only what changes.
 
     Args:
         tensors: Each may occur several times.
         order: Where to.
+        bare: The identities of parameters that only give their data, so that their copies have no gradients.
         plain: Whether all of them are of the class `torch.Tensor` itself, and none has attributes.
 
     Raises:
@@ -104,7 +105,7 @@ def carry(tensors: list[Tensor], order: Order, *, plain: bool) -> dict[int, Tens
             return {id(old): new for old, new in zip(tensors, moved, strict=True) if new is not old}
         except Exception:  # noqa: BLE001, S110 - the careful way meets it again, and knows which one it was
             pass
-    return _Careful(order).carry(tensors)
+    return _Careful(order, bare).carry(tensors)
 
 
 def are_at(tensors: list[Tensor], device: torch.device) -> bool:
@@ -160,8 +161,9 @@ def _queued(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
 class _Careful:
     """Tensors that each have to be looked at."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, bare: frozenset[int]) -> None:
         self.order = order
+        self.bare = bare
         self.changed: dict[int, Tensor] = {}
         self.at: Tensor | None = None  # the one that is being looked at: what goes wrong goes wrong with it
 
@@ -200,12 +202,12 @@ class _Careful:
                 self._over_one_storage(sharing)
         for tensor, gradient in with_gradient:  # at last: gradients are among the others
             moved = self.changed.get(id(tensor))
-            if moved is not None:
+            if moved is not None and id(tensor) not in self.bare:
                 moved.grad = self.changed.get(id(gradient), gradient)
 
     def _by_itself(self, tensor: Tensor) -> Tensor:
         dtype = self.order.dtype_of(tensor)
-        if not tensor.requires_grad or not tensor.is_leaf or is_lazy(tensor):
+        if not tensor.requires_grad or not tensor.is_leaf or is_lazy(tensor) or _is_transformed(tensor):
             return self.order.copied(tensor, dtype, copy=self.order.copy)
         with torch.no_grad():
             return self.order.copied(tensor.detach(), dtype, copy=self.order.copy)
@@ -251,7 +253,10 @@ class _Careful:
                     if as_bytes:
                         base = copied[: copied.numel() // size * size].view(raw.dtype)
                     offset = raw.storage_offset() - start // size
-                    self._put(tensor, base.as_strided(raw.size(), raw.stride(), offset), raw=raw)
+                    # .data: neither a view that autograd knows, nor one that was taken where it does not look, which
+                    # nothing could write to that needs a gradient.
+                    view = base.as_strided(raw.size(), raw.stride(), offset).data
+                    self._put(tensor, view, raw=raw)
 
     def _put(self, tensor: Tensor, moved: Tensor, *, raw: Tensor | None = None) -> None:
         """Give a copy what its original has besides values."""
@@ -265,12 +270,18 @@ class _Careful:
                     moved = Parameter(moved, tensor.requires_grad)
                 elif cls is not Tensor:
                     moved = moved.as_subclass(cls)
-        if tensor.requires_grad and tensor.is_leaf and moved.is_leaf and not moved.requires_grad:
+        is_leaf = tensor.requires_grad and tensor.is_leaf and moved.is_leaf and not moved.requires_grad
+        if is_leaf and not _is_transformed(tensor):
             moved.requires_grad_()
         own = vars(tensor)
         if own and not dispatch.is_wrapper(tensor) and not is_lazy(tensor):
             vars(moved).update(own)
         self.changed[id(tensor)] = moved
+
+
+def _is_transformed(tensor: Tensor) -> bool:
+    """Whether torch.func is at work: then a derivative is a matter of its own levels, not of leaves."""
+    return dispatch.functorch_level_below(tensor) is not None
 
 
 def _storage_key(tensor: Tensor) -> int | None:
@@ -307,9 +318,7 @@ def _span(tensor: Tensor) -> int:
 
 def _bytes(raw: Tensor) -> Tensor:
     """All of a tensor's storage as bytes."""
-    size = raw.element_size()
-    nbytes = dispatch.storage_below(raw)[0].nbytes()
-    return raw.as_strided((nbytes // size,), (1,), 0).view(torch.uint8)
+    return torch.empty(0, dtype=torch.uint8, device=raw.device).set_(raw.untyped_storage())
 
 
 def _parts(pairs: list[tuple[Tensor, Tensor]]) -> list[tuple[int, int, list[tuple[Tensor, Tensor]]]]:

@@ -10,13 +10,13 @@ The first look is what a batch costs that is already where it should be: a list 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from wherry.move.containers import ATOMS, Kind, step_text
-from wherry.move.kinds import Role, kind_of
+from wherry.move.kinds import Role, kind_of, parts_of
 
 _ONLY_TENSORS = {Tensor}
 _SHOWN = 5  # steps at either end of a path that is too long to be read
@@ -41,17 +41,22 @@ class Walk:
         tensors: The tensors in it, each as often as it occurs.
         plain: Whether all of them are of the class `torch.Tensor` itself.
         found: Objects of other roles than tensors, each once.
+        at: What is being put together, for who has to say where it failed.
 
     Args:
         kind: How to take the object itself apart, if not as its class has it.
+        through: Whether to take objects apart that would move themselves.
     """
 
-    def __init__(self, root: Any, *, skip: Skip | None = None, kind: Kind | None = None) -> None:
+    def __init__(self, root: Any, *, skip: Skip | None = None, kind: Kind | None = None, through: bool = False) -> None:
         self.root = root
         self.tensors: list[Any] = []
         self.plain = True
         self.found: list[tuple[Role, Any]] = []
         self.skip = skip
+        self._through = through
+        self._named: dict[int, tuple[Any, str]] = {}  # what was added: of what it is a part, and how that is written
+        self.at: Any = root  # the container that is being put together
         self._objects: list[Any] = []  # containers, breadth first
         self._kinds: list[Kind] = []
         self._values: list[list[Any]] = []
@@ -65,8 +70,9 @@ class Walk:
             self._add(root, kind)
         self._go()
 
-    def add(self, obj: Any) -> None:
-        """Look through one more object."""
+    def add(self, obj: Any, owner: Any, text: str) -> None:
+        """Look through one more object, which is a part of another one by a way that is written so."""
+        self._named.setdefault(id(obj), (owner, text))
         self._take((obj,), -1)
         self._go()
 
@@ -95,6 +101,8 @@ class Walk:
             if cls in ATOMS:
                 continue
             kind = kind_of(cls)
+            if self._through and kind is Role.MOVER:
+                kind = parts_of(cls) or kind
             if kind.__class__ is not Role:
                 known = index.get(id(value))
                 if known is None:
@@ -124,6 +132,13 @@ class Walk:
         self._kept[position] = kept
         return [None if i in kept else value for i, value in enumerate(values)]
 
+    def take_skipped_from(self, other: Walk) -> bool:
+        """Let what the same object held before stand where it was skipped. False if nothing was, or it looks otherwise now."""
+        if not other._kept or other._kept.keys() != self._kept.keys():
+            return False
+        self._kept = other._kept
+        return True
+
     # -- the other object
 
     def rebuilt(self, changed: Mapping[int, Any], *, all_new: bool = False) -> Any:
@@ -147,20 +162,54 @@ class Walk:
         for position, obj in enumerate(self._objects):
             if dirty[position] and self._kinds[position].mutable:
                 new[id(obj)] = self._kinds[position].shell(obj)
-        for position in range(len(self._objects)):
-            if dirty[position] and not self._kinds[position].mutable:
-                self._build(position, dirty, new)
-        made: dict[int, Any] = {}
-        for position, obj in enumerate(self._objects):
-            if dirty[position]:
-                values = self._exchanged(position, new)
-                kind, twin = self._kinds[position], new[id(obj)]
-                if kind.mutable:
-                    kind.fill(twin, obj, values[: self._count(position)])
-                if kind.has_attributes:
-                    kind.dress(twin, obj, values)
-                made[id(obj)] = twin
-        return made
+        # Parts before the whole, so that a set can ask its elements for their hash. In a cycle something has to wait.
+        waiting = self._parts_first(dirty)
+        while waiting:
+            left = [position for position in waiting if not self._finish(position, new, dirty)]
+            if len(left) == len(waiting):
+                raise ValueError("it contains itself in a way that cannot be put together anew")
+            waiting = left
+        return {id(obj): new[id(obj)] for position, obj in enumerate(self._objects) if dirty[position]}
+
+    def _parts_first(self, dirty: list[bool]) -> list[int]:
+        """The containers that change, each behind those that are in it, as far as that can be."""
+        order: list[int] = []
+        seen = [not changes for changes in dirty]
+        for first in range(len(dirty)):
+            stack = [] if seen[first] else [(first, self._parts(first))]
+            seen[first] = True
+            while stack:
+                position, parts = stack[-1]
+                part = next(parts, None)
+                if part is None:
+                    order.append(position)
+                    stack.pop()
+                elif not seen[part]:
+                    seen[part] = True
+                    stack.append((part, self._parts(part)))
+        return order
+
+    def _parts(self, position: int) -> Iterator[int]:
+        """The containers in a container."""
+        for value in self._values[position]:
+            known = self._index.get(id(value))
+            if known is not None:
+                yield known
+
+    def _finish(self, position: int, new: dict[int, Any], dirty: list[bool]) -> bool:
+        """Build, fill and dress one container. False if a part of it is still missing."""
+        obj, kind = self._objects[position], self._kinds[position]
+        self.at = obj
+        if any(dirty[part] and id(self._objects[part]) not in new for part in self._parts(position)):
+            return False
+        values = self._exchanged(position, new)
+        if kind.mutable:
+            kind.fill(new[id(obj)], obj, values[: self._count(position)])
+        else:
+            new[id(obj)] = kind.build(obj, values[: self._count(position)])
+        if kind.has_attributes:
+            kind.dress(new[id(obj)], obj, values)
+        return True
 
     def _twins_of_tree(self, changed: Mapping[int, Any], all_new: bool) -> dict[int, Any]:
         """The same where each container occurs once: then each stands behind the one that holds it."""
@@ -174,6 +223,7 @@ class Walk:
             position -= 1
             if not all_new and holds_none(map(id, values)):
                 continue
+            self.at = obj
             exchanged = list(map(get, map(id, values), values))
             if kind.has_attributes:
                 twin = kind.again(obj, exchanged[: self._count(position)])
@@ -226,26 +276,6 @@ class Walk:
                     origins[held] = position
         return origins
 
-    def _build(self, first: int, dirty: list[bool], new: dict[int, Any]) -> None:
-        """Make a tuple, and the ones that it needs before."""
-        stack = [first]
-        waiting: set[int] = set()
-        while stack:
-            position = stack[-1]
-            obj = self._objects[position]
-            if id(obj) in new:
-                stack.pop()
-                continue
-            parts = self._values[position][: self._count(position)]
-            needed = [self._index[id(part)] for part in parts if id(part) in self._index and id(part) not in new]
-            needed = [other for other in needed if dirty[other]]
-            if needed and position not in waiting:
-                waiting.add(position)
-                stack += needed
-                continue
-            stack.pop()
-            new[id(obj)] = self._kinds[position].build(obj, self._exchanged(position, new)[: len(parts)])
-
     # -- where something is
 
     def path_to(self, obj: object, name: str) -> str:
@@ -256,6 +286,9 @@ class Walk:
             for i, value in enumerate(values):
                 if value is obj:
                     return self._path(position, i, name)
+        if id(obj) in self._named:
+            owner, text = self._named[id(obj)]
+            return self.path_to(owner, name) + text
         return name
 
     def _path(self, position: int, i: int, name: str) -> str:
@@ -266,6 +299,9 @@ class Walk:
             i = next(i for i, value in enumerate(self._values[position]) if value is held)
             steps.append(step_text(self._kinds[position].names(self._objects[position])[i]))
         steps.reverse()
+        start = self._objects[position]
+        if start is not self.root:
+            name = self.path_to(start, name)
         if len(steps) > 4 * _SHOWN:
             left_out = len(steps) - 2 * _SHOWN
             steps[_SHOWN:-_SHOWN] = [f" ... {left_out:,} more ... "]
