@@ -64,8 +64,7 @@ EXAMPLES = [
     (
         UnmovableLeaf("batch['labels'][2]", "cuda:0", reason="ValueError: no."),
         RuntimeError,
-        "batch['labels'][2] cannot move to cuda:0: ValueError: no. Nothing has moved. "
-        "To leave it where it is, name its key or its class in move(..., skip=...).",
+        "batch['labels'][2] cannot move to cuda:0: ValueError: no. Nothing has moved.",
     ),
     (
         UnmovableLeaf("x", "mps:0", reason="it is float64", fix="Convert it."),

@@ -309,7 +309,7 @@ class UnmovableLeaf(WherryError, RuntimeError):
         path: How one writes the way to it: "batch['labels'][2]".
         device: Where it was to go.
         reason: Why it cannot, as a clause.
-        fix: What to do about it, as a sentence; None where only the cause knows.
+        fix: What to do about it, as a sentence; None where the cause says it all.
     """
 
     def __init__(self, path: str, device: str, *, reason: str, fix: str | None = None) -> None:
@@ -319,8 +319,8 @@ class UnmovableLeaf(WherryError, RuntimeError):
         self.fix = fix
 
     def __str__(self) -> str:
-        fix = self.fix or "To leave it where it is, name its key or its class in move(..., skip=...)."
-        return f"{self.path} cannot move to {self.device}: {self.reason.rstrip('.')}. Nothing has moved. {fix}"
+        text = f"{self.path} cannot move to {self.device}: {self.reason.rstrip('.!:')}. Nothing has moved."
+        return f"{text} {self.fix}" if self.fix else text
 
 
 class StrayTensors(WherryError, RuntimeError):

@@ -269,6 +269,28 @@ def test_exactly_what_fits_is_given(small: Rehearsal) -> None:
     torch.zeros(MIB // 4, device="cuda")
 
 
+NEEDS_NO_ROOM: dict[str, Callable[[torch.Tensor], object]] = {
+    "view": lambda x: x.view(-1),
+    "transposed": lambda x: x.t(),
+    "row": lambda x: x[0],
+    "detached": lambda x: x.detach(),
+    "expanded": lambda x: x.expand(3, 256, 640),
+    "to the host": lambda x: x.cpu(),
+    "like it, on the host": lambda x: torch.empty_like(x, device="cpu"),
+    "in place": lambda x: x.add_(1),
+    "sum": lambda x: x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", NEEDS_NO_ROOM)
+def test_what_allocates_nothing_there_needs_no_room(name: str, small: Rehearsal) -> None:
+    x = torch.zeros(256, 640, device="cuda")  # more than half of the device
+
+    assert NEEDS_NO_ROOM[name](x) is not None
+    with pytest.raises(torch.OutOfMemoryError):  # the twin: a copy of it does not fit
+        x.clone()
+
+
 def test_memory_is_there_again_after_it_ran_out(small: Rehearsal) -> None:
     for _ in range(5):
         with pytest.raises(torch.OutOfMemoryError):

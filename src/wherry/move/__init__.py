@@ -23,6 +23,7 @@ from wherry.move.walk import Skip, Walk
 
 T = TypeVar("T")
 
+DTYPES = ("torch.float32", "torch.bfloat16", "torch.float16", "torch.float64")  # the usual ones
 FLOAT64 = ("convert", "error")
 STRAYS = ("warn", "move", "error", "ignore")
 
@@ -101,9 +102,9 @@ def move(
         UnknownDevice: nobody answers to `device`, or there is no such index.
         DeviceAbsent: the device is known, but not here.
         UnmovableLeaf: something could not be copied. The message gives its path; the cause is chained. Nothing has moved then,
-            modules and optimizers included.
+            modules and optimizers included. Where the device has no room it is a torch.OutOfMemoryError, too.
         StrayTensors: with strays="error", a module has some.
-        BadOption: `float64` or `strays` is none of these words.
+        BadOption: `float64` or `strays` is none of these words, `dtype` is none of floating point, `skip` is no name or class.
         MissingExtra: NumPy or MLX is asked for and not installed.
 
     >>> batch = {"tokens": torch.tensor([1, 2]), "lengths": (2,)}
@@ -126,6 +127,8 @@ def move(
         raise BadOption("float64", float64, FLOAT64)
     if strays not in STRAYS:
         raise BadOption("strays", strays, STRAYS)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise BadOption("dtype", dtype, DTYPES)
     skipped = _skip(skip) if skip else None
     if skipped is not None and skipped(None, obj):
         return obj
@@ -143,6 +146,9 @@ def move(
 
 
 def _skip(skip: str | type | Iterable[str | type]) -> Skip:
-    given = (skip,) if isinstance(skip, str | type) else tuple(skip)
+    given = (skip,) if isinstance(skip, str | type) or not isinstance(skip, Iterable) else tuple(skip)
+    for item in given:
+        if not isinstance(item, str | type):
+            raise BadOption("skip", item, ("name of a key", "name of an attribute", "class"))
     names = frozenset(item for item in given if isinstance(item, str))
     return Skip(names, tuple(item for item in given if isinstance(item, type)))

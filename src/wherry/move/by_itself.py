@@ -60,7 +60,7 @@ def moved(obj: Any, look: Walk, order: Order, changed: Mapping[int, Any]) -> Any
         first: dict[int, Any] = {}
         for before, now in zip(look.tensors, after.tensors, strict=True):
             if now.device == order.device and now.shape == before.shape:
-                one = changed.get(id(before)) or first.setdefault(id(before), now)
+                one = changed[id(before)] if id(before) in changed else first.setdefault(id(before), now)
                 if one is not now:
                     again[id(now)] = one
     if after.take_skipped_from(look):

@@ -318,6 +318,8 @@ class ObjectKind(Kind):
         return []
 
     def shell(self, obj: Any) -> Any:
+        if hasattr(self.cls, "__del__"):  # it may own a file, which the twin's end would close
+            raise TypeError(f"a {self.cls.__qualname__} has a __del__, which would run for its twin as well")
         return self.base.__new__(self.cls)
 
     def fill(self, twin: Any, obj: Any, items: list[Any]) -> None:
@@ -401,14 +403,12 @@ class NodeKind(Kind):
 @functools.lru_cache(maxsize=1_000)
 def _slots(cls: type) -> tuple[tuple[str, types.MemberDescriptorType], ...]:
     found: dict[str, types.MemberDescriptorType] = {}
-    for base in reversed(cls.__mro__):
+    for base in cls.__mro__:
         if "__slots__" not in base.__dict__:
             continue  # what C keeps is for the methods of the kind: default_factory, maxlen
-        found |= {
-            name: member
-            for name, member in base.__dict__.items()
-            if isinstance(member, types.MemberDescriptorType) and name not in ("__dict__", "__weakref__")
-        }
+        for name, member in base.__dict__.items():
+            if isinstance(member, types.MemberDescriptorType) and name not in ("__dict__", "__weakref__"):
+                found[name if name not in found else f"{base.__qualname__}.{name}"] = member
     return tuple(found.items())
 
 

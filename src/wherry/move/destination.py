@@ -71,6 +71,8 @@ def destination_of(device: Any) -> Destination:
         known = None
     if known is not None:
         return known
+    if not isinstance(device, int | str | torch.device):
+        raise UnknownDevice(f"a {type(device).__name__}", _known())
     parsed, backend = _parsed(device if isinstance(device, int) else str(device))
     if parsed.type in ("cpu", "meta"):
         return _settled[parsed.type]
@@ -79,7 +81,9 @@ def destination_of(device: Any) -> Destination:
     count = backend.count()
     if not count:
         presence = backend.probe()
-        raise DeviceAbsent(str(device), presence.reason, broken=presence.state is State.BROKEN)
+        only_one = backend.virtual is not None and backend.virtual.max_count == 1
+        name = str(device).partition(":")[0] if only_one else str(device)  # what the text says to rehearse
+        raise DeviceAbsent(name, presence.reason, broken=presence.state is State.BROKEN)
     index = parsed.index if parsed.index is not None else _current(backend)
     if index >= count:
         known_names = [f"{parsed.type}:{other}" for other in range(count)]
@@ -98,14 +102,18 @@ def _parsed(device: str | int) -> tuple[torch.device, Backend | None]:
     if isinstance(device, int):
         if isinstance(device, bool) or device < 0:
             raise UnknownDevice(str(device), _known())
-        parsed = torch.device(device)
+        try:
+            parsed = torch.device(device)
+        except RuntimeError:
+            raise DeviceAbsent(f"cuda:{device}", "no accelerator is here, of which it would be the index") from None
         return parsed, _answering_for(parsed.type)
     name, colon, digits = device.strip().lower().partition(":")
     named = next((b for b in backends.all() if name == b.name or name in b.aliases), None)
     if named is not None:
-        # "rocm" and "gpu" are nothing to torch. Both builds of torch say "cuda"; the one that is here is meant.
-        named = named if named.device_type != "cuda" else _answering_for("cuda")
-        name = named.device_type if named is not None else name
+        # "rocm" and "gpu" are nothing to torch. Two backends may have one device type; the one that is here is meant.
+        here = _answering_for(named.device_type)
+        named = here if here is not None and here.count() else named
+        name = named.device_type
     try:
         return torch.device(f"{name}{colon}{digits}"), named or _answering_for(name)
     except RuntimeError:

@@ -280,7 +280,9 @@ def move_settings(scaler: Any, device: torch.device) -> None:
 
 def data_of(copy: Tensor) -> Tensor:
     """What `Module._apply` is to be handed of a copy: of a parameter the bare data, as `Tensor.to` would give."""
-    if isinstance(copy, torch.nn.Parameter) and not is_lazy(copy) and not dispatch.is_wrapper(copy):
+    if is_lazy(copy):
+        return torch.empty(0, dtype=copy.dtype, device=copy.device)
+    if isinstance(copy, torch.nn.Parameter) and not dispatch.is_wrapper(copy):
         with dispatch.without_functions():
             return copy.detach()
     return copy

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from wherry import callsite, dispatch
-from wherry.errors import StrayTensors, UnmovableLeaf
+from wherry.errors import StrayTensors, Unconvertible, UnmovableLeaf
 from wherry.move import by_itself, foreign, in_flight, in_place, kinds
 from wherry.move.destination import Destination
 from wherry.move.kinds import Role
@@ -36,6 +36,10 @@ class Wish:
     copy: bool
     float64: str
     strays: str
+
+
+class DeviceFull(UnmovableLeaf, torch.OutOfMemoryError):
+    """There is no room for something on the device: also what one catches from torch."""
 
 
 class Movement:
@@ -203,7 +207,7 @@ class Movement:
         """What cannot be done is said before anything is copied."""
         if self.wish.target.library is not None:
             for obj in (*self.in_place, *self.movers):
-                reason = f"a {type(obj).__name__} computes with tensors, not with arrays of {self.wish.target.library}"
+                reason = f"what a {type(obj).__name__} works with are tensors, no arrays of {self.wish.target.library}"
                 fix = "Move its state_dict()." if hasattr(obj, "state_dict") else "Move what is in it."
                 raise UnmovableLeaf(self._path(obj), str(self.wish.given), reason=reason, fix=fix)
         casts = self.order.casts
@@ -242,7 +246,18 @@ class Movement:
     def _unmovable(self, obj: Any, cause: BaseException | None) -> UnmovableLeaf:
         reason = str(cause).strip().partition("\n")[0]
         reason = f"{type(cause).__name__}: {reason}" if reason else type(cause).__name__
-        return UnmovableLeaf(self._path(obj), str(self.wish.given), reason=reason)
+        path, device = self._path(obj), str(self.wish.given)
+        if isinstance(cause, torch.OutOfMemoryError):
+            fix = "Free memory there, or move less at a time."
+            return DeviceFull(path, device, reason=reason.partition(". GPU ")[0], fix=fix)
+        fix = None
+        if isinstance(obj, Tensor) and obj.is_meta:
+            fix = "A meta tensor has no values yet: load them first, or make room for them with module.to_empty(device=...)."
+        elif isinstance(cause, Unconvertible):
+            reason = str(cause)
+        elif obj is not self.walk.root and not any(obj is tensor for tensor in self.of_modules):
+            fix = "To leave it where it is, name its key or its class in move(..., skip=...)."
+        return UnmovableLeaf(path, device, reason=reason, fix=fix)
 
     def _copy_in_place(self, changed: dict[int, Any]) -> None:
         """With copy=True: copies of modules and optimizers that hold the copies of their tensors."""

@@ -161,6 +161,7 @@ class Walk:
         new = dict(changed)
         for position, obj in enumerate(self._objects):
             if dirty[position] and self._kinds[position].mutable:
+                self.at = obj
                 new[id(obj)] = self._kinds[position].shell(obj)
         # Parts before the whole, so that a set can ask its elements for their hash. In a cycle something has to wait.
         waiting = self._parts_first(dirty)

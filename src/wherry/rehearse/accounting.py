@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from wherry.backends._backend import AllocatorSizes, Backend
-from wherry.dispatch import OpOverload, shape_of_result
+from wherry.dispatch import OpOverload, shape_of_result, signature
 from wherry.rehearse import records
 from wherry.rehearse.allocator import Allocator, rounded, segment_for
 from wherry.rehearse.state import state_of
@@ -174,8 +174,13 @@ def reserve(place: Place, func: OpOverload, args: tuple[Any, ...], kwargs: dict[
 
 
 def foresee(session: Rehearsal, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """`reserve` for an op that is not a factory: it allocates where its operands reside."""
+    """`reserve` for an op that is not a factory: it allocates where its operands reside.
+
+    Not a view, which allocates nothing, nor an op that is told a device: where it goes is where room is asked for.
+    """
     if not session.places or not any(place.limit is not None for place in session.places):
+        return
+    if not signature(func).fresh or kwargs.get("device") is not None:
         return
     room = min(_room(place) for place in session.places if place.limit is not None)
     if at_most(args, kwargs) <= room:
