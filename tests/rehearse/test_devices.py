@@ -712,3 +712,12 @@ def test_pinned_memory_is_host_memory(on: Rehearsal) -> None:
     assert pinned[0].pin_memory() is pinned[0]
     with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
         torch.zeros(2, device=on.device).pin_memory()
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu", "meta"])
+def test_a_lazy_module_goes_wherever_others_go(device: str) -> None:
+    """Its parameters allow some methods by their identity, which a stand-in does not have."""
+    with rehearse("cuda"):
+        layer = torch.nn.LazyLinear(2).to(device)
+
+        assert layer.weight.device.type == device

@@ -46,7 +46,10 @@ def short_way(obj: Any, target: Destination) -> tuple[bool, Any]:
         return False, None
     if any(map(operator.is_, moved, tensors)):  # some were there already, and what holds only such stays
         return False, None
-    return True, _put_together(nodes, values, moved, first_tensor, first_node)
+    try:
+        return True, _put_together(nodes, values, moved, first_tensor, first_node)
+    except Exception:  # noqa: BLE001 - as above
+        return False, None
 
 
 def _flat(tensors: list[Any], obj: Any, target: Destination) -> tuple[bool, Any]:

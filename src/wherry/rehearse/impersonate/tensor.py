@@ -8,7 +8,6 @@ cannot know (to it both ends are on the CPU), so a hook on the node carries it t
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import warnings
 from collections.abc import Iterator
@@ -66,9 +65,7 @@ def relocate(mode: Mode, tensor: Tensor, place: Place, *args: Any, **kwargs: Any
     kwargs["copy"] = True
     mode.target = place
     try:
-        # An uninitialized parameter allows some methods by their identity, which a stand-in does not have.
-        with without_functions() if isinstance(tensor, UninitializedTensorMixin) else contextlib.nullcontext():
-            out = _to(tensor, None, *args, **kwargs)
+        out = _to(tensor, None, *args, **kwargs)
     finally:
         unseen, mode.target = mode.target is place, None
     if unseen:  # no mode was listening: inside an op of a wrapper subclass, or with modes disabled
@@ -105,7 +102,15 @@ def _carry_back(
     )
 
 
-_to = _Base.to
+def _to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """The real `Tensor.to`."""
+    # An uninitialized parameter allows some methods by their identity, which a stand-in does not have.
+    if isinstance(tensor, UninitializedTensorMixin):
+        with without_functions():
+            return _Base.to(tensor, *args, **kwargs)
+    return _Base.to(tensor, *args, **kwargs)
+
+
 _device = _Base.device.__get__  # type: ignore[attr-defined]
 
 
