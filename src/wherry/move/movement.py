@@ -68,6 +68,7 @@ class Movement:
         self.arrays: list[Any] = []
         self.with_attributes: list[Tensor] = []
         self.unreachable: list[tuple[torch.nn.Module, Stray]] = []  # strays that "move" cannot move
+        self.self_moving: list[torch.nn.Module] = []  # with strays that their own classes may move
         self.before: list[in_place.Before] = []  # to be restored should anything fail
         self.kept: list[Any] = []  # so that no identity is used twice
 
@@ -197,11 +198,16 @@ class Movement:
         """What hangs in a module and is not where it should be. What its class may move itself can be told after that."""
 
         def elsewhere(name: str) -> list[Stray]:
-            found = [stray for stray in left_behind(module, name) if stray.tensor.device != self.order.device]
-            return [stray for stray in found if in_place.may_move_itself(stray.found) is after]
+            return [stray for stray in left_behind(module, name) if stray.tensor.device != self.order.device]
 
-        # Only where there are some: what the caller calls the module is read from the source.
-        return elsewhere(self._path(module)) if elsewhere("model") else []
+        found = elsewhere("model")
+        if not after and any(in_place.may_move_itself(stray.found) for stray in found):
+            self.self_moving.append(module)
+        found = [stray for stray in found if in_place.may_move_itself(stray.found) is after]
+        if not found:
+            return []
+        # Only now: what the caller calls the module is read from the source.
+        return [stray for stray in elsewhere(self._path(module)) if in_place.may_move_itself(stray.found) is after]
 
     def _refuse(self) -> None:
         """What cannot be done is said before anything is copied."""
@@ -344,7 +350,8 @@ class Movement:
         if self.wish.strays == "move" and not after:
             found = [stray for _, stray in self.unreachable]
         elif self.wish.strays in ("warn", "move"):
-            found = [stray for module in self.modules for stray in self._strays(module, after=after)]
+            modules = self.self_moving if after else self.modules
+            found = [stray for module in modules for stray in self._strays(module, after=after)]
         else:
             return
         found = [stray for stray in found if stray.tensor.device.type != "meta"]
