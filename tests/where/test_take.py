@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import weakref
@@ -20,6 +21,7 @@ from torch import nn
 import wherry
 from wherry import Inventory, where
 from wherry.where import Role
+from wherry.where.strays import left_behind
 
 
 class Pair(NamedTuple):
@@ -230,6 +232,86 @@ class WithProperty(nn.Module):
 
     def __repr__(self) -> str:
         raise AssertionError
+
+
+class Meta(type):
+    """Of classes that run code, or fail, where they are compared or hashed."""
+
+    def __eq__(cls, other: object) -> bool:
+        raise AssertionError
+
+    def __ne__(cls, other: object) -> bool:
+        raise AssertionError
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        raise AssertionError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Compared(metaclass=Meta):
+    __slots__ = ("__dict__", "s")
+
+
+class ComparedList(list[Any], metaclass=Meta):
+    pass
+
+
+class ComparedDict(dict[Any, Any], metaclass=Meta):
+    pass
+
+
+class ComparedModule(nn.Module, metaclass=Meta):
+    BODY = Compared()
+
+
+class TensorMeta(Meta, type(torch.Tensor)):  # type: ignore[misc]
+    pass
+
+
+class ComparedTensor(torch.Tensor, metaclass=TensorMeta):
+    pass
+
+
+def test_classes_are_not_compared() -> None:
+    odd, model = Compared(), ComparedModule()
+    odd.s = [torch.ones(1)]
+    odd.__dict__["x"] = torch.ones(1)
+    model.lin, model.odd, model.fn = nn.Linear(1, 1, bias=False), odd, functools.partial(max, odd)
+    model.opt = torch.optim.SGD(model.lin.parameters())
+    model.opt.odd = odd
+    mine = torch.ones(1).as_subclass(ComparedTensor)
+    mine.odd = odd
+    batch = {
+        "odd": odd,
+        odd: [odd],
+        "list": ComparedList([odd, torch.ones(1)]),
+        "dict": ComparedDict({odd: torch.ones(1)}),
+    }
+
+    assert [entry.path for entry in where(batch, name="batch")] == [
+        "batch['odd'].x", "batch['odd'].s[0]", "batch['list'][1]", "batch['dict'][...]",
+    ]  # fmt: skip
+    assert [stray.path for stray in left_behind(model)] == ["model.odd.x", "model.odd.s[0]"]
+    assert [entry.path for entry in where([mine, model, odd])][:2] == ["state[0]", "state[1].lin.weight"]
+    wrapped = Wrapping(torch.ones(2), odd)
+    assert where(wrapped).nbytes == 8
+
+
+class Wrapping(torch.Tensor):
+    """A tensor made of another one, with other things beside it."""
+
+    @staticmethod
+    def __new__(cls, data: torch.Tensor, odd: Any = None) -> Any:
+        made = torch.Tensor._make_wrapper_subclass(cls, data.shape, dtype=data.dtype)
+        made._data, made._odd = data, odd
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return Wrapping(args[0]._data)
+        raise AssertionError(func)
 
 
 def test_code_of_the_program_does_not_run() -> None:

@@ -144,7 +144,7 @@ _LATER = object()
 _CACHED = type(functools.lru_cache(len))  # the class has no public name
 
 _LOGGING = (logging.Logger, logging.Handler, logging.Manager)
-_PLAIN = frozenset({int, float, str, bool, type(None)})
+_PLAIN = tree.ids(int, float, str, bool, type(None))
 _INNARDS = ("torch.fx", "torch._dynamo", "torch._inductor", "torch._subclasses", "torch._guards", "torch._functorch")
 _MANAGED = ("torch.nn.parallel", "torch.distributed")
 """Wrappers that keep lists of what they wrap for themselves."""
@@ -158,7 +158,7 @@ def is_array(obj: object) -> bool:
 def _sort(obj: Any) -> int:
     if tree.is_tensor(obj) or is_array(obj):
         return _LEAF
-    if tree.is_opaque(obj) or any(cls in tree.mro(obj) for cls in _LOGGING):
+    if tree.is_opaque(obj) or any(tree.is_a(obj, cls) for cls in _LOGGING):
         return _OPAQUE
     if tree.has_class(obj, "torch.utils.data.dataset", "Dataset") or tree.has_class(
         obj, "torch.utils.data.dataloader", "DataLoader"
@@ -252,11 +252,11 @@ def _parts(branch: Branch, names: dict[int, tuple[Any, Leaf]]) -> Iterator[tuple
                 yield Step(Kind.ATTRIBUTE, name, f".{name}"), value, None
     elif type(obj) is list or type(obj) is tuple:  # what a million items are in, most of them numbers
         for index, value in enumerate(list(obj)):
-            if type(value) not in _PLAIN:
+            if id(type(value)) not in _PLAIN:
                 yield Step(Kind.ITEM, index, f"[{index}]"), value, None
     elif type(obj) is dict:
         for key, value in list(obj.items()):
-            if type(value) not in _PLAIN:
+            if id(type(value)) not in _PLAIN:
                 yield tree.item_step(key), value, None
     elif tree.is_optimizer(obj):
         yield from _of_optimizer(branch, names)
@@ -301,16 +301,20 @@ def _of_optimizer(branch: Branch, names: dict[int, tuple[Any, Leaf]]) -> Iterato
             yield step, value, None
 
 
+_METHODS = tree.ids(staticmethod, classmethod)
+_CALLABLES = tree.ids(types.FunctionType, _CACHED, functools.partial)
+
+
 def _of_classes(obj: object) -> Iterator[tuple[Step, Any]]:
     """What stands in the bodies of a module's own classes: tensors, what holds them, and functions that captured some."""
     for cls in tree.mro(obj):
-        module = type.__dict__["__dict__"].__get__(cls).get("__module__")
+        module = tree.own_dict(cls).get("__module__")
         if type(module) is not str or module.partition(".")[0] in ("torch", "builtins", "typing", "abc"):
             continue
-        for name, value in list(type.__dict__["__dict__"].__get__(cls).items()):
-            inner = value.__func__ if type(value) in (staticmethod, classmethod) else value
+        for name, value in list(tree.own_dict(cls).items()):
+            inner = value.__func__ if id(type(value)) in _METHODS else value
             plain = any(tree.is_a(inner, base) for base in (list, tuple, dict, set))
-            callable_ = type(inner) in (types.FunctionType, _CACHED, functools.partial)
+            callable_ = id(type(inner)) in _CALLABLES
             if (plain or callable_ or tree.is_tensor(inner) or tree.is_module(inner)) and name[:2] != "__":
                 yield Step(Kind.CLASS, name, f".{name}"), inner
 
