@@ -314,6 +314,16 @@ class Wrapping(torch.Tensor):
         raise AssertionError(func)
 
 
+def test_gradient_of_a_tensor_made_of_others_counts() -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(Wrapping(torch.ones(2)))
+    assert where(model).nbytes == 8
+
+    model.weight.grad = Wrapping(torch.ones(2))
+
+    assert [(entry.path, entry.nbytes) for entry in where(model)] == [("model.weight", 8), ("model.weight.grad", 8)]
+
+
 def test_code_of_the_program_does_not_run() -> None:
     hostile, keyed, model = Hostile(), Keyed(), nn.Module()
     dict.__setitem__(keyed, "a", torch.ones(1))

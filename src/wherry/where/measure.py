@@ -78,11 +78,6 @@ def measure_below(obj: Any) -> Facts:
 
 def gradient_below(tensor: Any) -> Any:
     """The gradient that a leaf of autograd has gathered, or None. The caller has switched the code of subclasses off."""
-    import torch
-
-    plain = type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter
-    if not plain and tree.class_attribute(tensor, "__torch_dispatch__") is not _own_dispatch():
-        return None
     return _get(tensor, "grad") if _get(tensor, "is_leaf") else None
 
 
