@@ -18,6 +18,7 @@ import enum
 import sys
 import time
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -368,7 +369,7 @@ def children(obj: object, *, most: int | None = 2_000) -> Iterator[tuple[Step, A
         yield from _of_optimizer(obj, most)
         return
     if is_module(obj):
-        yield from _of_module(obj)
+        yield from parts_of_module(obj)
         return
     if has_class(obj, "collections", "UserDict", "UserList"):
         yield from children(instance_dict(obj).get("data"), most=most)
@@ -383,20 +384,31 @@ def is_opaque(obj: object) -> bool:
     return not _OPAQUE.isdisjoint(map(id, mro(obj)))
 
 
-def _of_module(obj: object) -> Iterator[tuple[Step, Any]]:
+_REGISTRIES = (("_parameters", Kind.PARAMETER), ("_buffers", Kind.BUFFER), ("_modules", Kind.MODULE))
+
+
+def parts_of_module(obj: object, *, but: frozenset[int] = frozenset()) -> Iterator[tuple[Step, Any]]:
+    """The parts of a module: what it has registered, its attributes, its slots, its hooks.
+
+    Args:
+        obj: The module.
+        but: Identities of classes whose objects are left out among its attributes.
+    """
     own = instance_dict(obj)
-    numbered = _is_container_module(obj)
-    for registry, kind in (("_parameters", Kind.PARAMETER), ("_buffers", Kind.BUFFER), ("_modules", Kind.MODULE)):
+    numbered: bool | None = None
+    for registry, kind in _REGISTRIES:
         parts = own.get(registry)
         if not is_a(parts, dict):
             continue
         for name, value in list(dict.items(parts)):  # type: ignore[arg-type]
             if value is None or type(name) is not str:
                 continue
+            if numbered is None:
+                numbered = _is_container_module(obj)
             text = (f"[{name}]" if name.isdigit() else f"[{name!r}]") if numbered else f".{name}"
             yield Step(kind, name, text), value
     for name, value in list(own.items()):
-        if type(name) is str and name not in _SETTINGS:
+        if type(name) is str and name not in _SETTINGS and id(type(value)) not in but:
             yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
     yield from slots(obj)
     # Hooks are functions that may have captured a tensor.
@@ -450,14 +462,33 @@ def _bound(obj: Any) -> Iterator[tuple[Step, Any]]:
 def slots(obj: object) -> Iterator[tuple[Step, Any]]:
     """What an object keeps in slots that its classes declare."""
     for cls in mro(obj):
-        if cls is object:
+        if id(cls) in _SLOTLESS:
             continue
+        some = False
         for name, member in list(_OWN(cls).items()):
             if type(member) is types.MemberDescriptorType and type(name) is str and not name.startswith("__"):
+                some = True
                 try:
                     yield Step(Kind.ATTRIBUTE, name, f".{name}"), member.__get__(obj)
                 except (AttributeError, TypeError):
                     continue
+        if not some:
+            _note_slotless(cls)
+
+
+_SLOTLESS: dict[int, Any] = {id(object): None}
+"""Classes without slots of their own, by identity, each with a weak reference that removes it.
+
+Most classes have none, and looking costs 20 us for `nn.Module`. Nothing of a class is kept, since one made on the fly may
+keep its instance alive, as that of a parametrized module does.
+"""
+
+
+def _note_slotless(cls: type) -> None:
+    def forget(_: object, key: int = id(cls), known: dict[int, Any] = _SLOTLESS) -> None:
+        known.pop(key, None)
+
+    _SLOTLESS[id(cls)] = weakref.ref(cls, forget)
 
 
 def item_step(key: object) -> Step:

@@ -7,6 +7,7 @@ import gc
 import json
 import weakref
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -188,6 +189,66 @@ def test_nothing_stays_alive() -> None:
     gc.collect()
 
     assert [one() for one in gone] == [None, None, None]
+
+
+class Deep(nn.Module):
+    """With something of every kind that a walk goes through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(64, 64)
+        self.inner = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout())
+        self.plain = [torch.ones(3)]
+        self.opt = torch.optim.SGD(self.lin.parameters(), momentum=0.9)
+        for param in self.lin.parameters():
+            self.opt.state[param]["sum"] = torch.ones(2)
+        self.odd = functools.partial(torch.add, torch.ones(2))
+
+
+@pytest.fixture
+def _without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_without_collector")
+@pytest.mark.parametrize(
+    "look", [where, left_behind, lambda model: where([model, {"x": model}])], ids=["where", "left_behind", "twice"]
+)
+def test_what_was_looked_at_goes_when_its_last_name_goes(look: Any) -> None:
+    """Without waiting for the garbage collector: memory of a device is to be free when a program says `del`."""
+    model = Deep()
+    gone = [weakref.ref(model), weakref.ref(model.plain[0]), weakref.ref(model.lin.weight)]
+    look(model)
+    del model
+
+    assert [one() for one in gone] == [None, None, None]
+
+
+@pytest.mark.usefixtures("_without_collector")
+def test_memory_of_the_device_is_free_at_once() -> None:
+    with wherry.rehearse("cuda"):
+        model = Deep().to("cuda")
+        assert torch.cuda.memory_allocated() > 0
+
+        where(model), left_behind(model)
+        del model
+
+        assert torch.cuda.memory_allocated() == 0
+
+
+@pytest.mark.usefixtures("_without_collector")
+def test_a_cycle_would_keep_it() -> None:
+    """The twin."""
+    model = nn.Linear(2, 2)
+    gone = weakref.ref(model)
+    kept: list[Any] = [model]
+    kept.append(kept)
+    del model, kept
+
+    assert gone() is not None
 
 
 def test_a_weak_reference_would_notice() -> None:
