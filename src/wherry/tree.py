@@ -395,10 +395,12 @@ def parts_of_module(obj: object, *, but: frozenset[int] = frozenset()) -> Iterat
         but: Identities of classes whose objects are left out among its attributes.
     """
     own = instance_dict(obj)
+    skipped, missing = _SETTINGS, False
     numbered: bool | None = None
     for registry, kind in _REGISTRIES:
         parts = own.get(registry)
         if not is_a(parts, dict):
+            missing = True
             continue
         for name, value in list(dict.items(parts)):  # type: ignore[arg-type]
             if value is None or type(name) is not str:
@@ -407,8 +409,13 @@ def parts_of_module(obj: object, *, but: frozenset[int] = frozenset()) -> Iterat
                 numbered = _is_container_module(obj)
             text = (f"[{name}]" if name.isdigit() else f"[{name!r}]") if numbered else f".{name}"
             yield Step(kind, name, text), value
+    if missing and has_class(obj, "torch.jit._script", "ScriptModule"):
+        own = instance_dict(own.get("_actual_script_module", obj))
+        skipped = _SCRIPTS
+        but = but | _FUNCTIONS
+        yield from _registered_in_script(own)
     for name, value in list(own.items()):
-        if type(name) is str and name not in _SETTINGS and id(type(value)) not in but:
+        if type(name) is str and name not in skipped and id(type(value)) not in but:
             yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
     yield from slots(obj)
     # Hooks are functions that may have captured a tensor.
@@ -417,6 +424,31 @@ def parts_of_module(obj: object, *, but: frozenset[int] = frozenset()) -> Iterat
         if is_a(hooks, dict):
             for value in list(dict.values(hooks)):  # type: ignore[arg-type]
                 yield Step(Kind.ATTRIBUTE, registry, f".{registry}[...]"), value
+
+
+_SCRIPTS = _SETTINGS | {"_c", "_concrete_type", "_initializing", "forward"}
+"""What a scripted module has in its dictionary besides attributes that were set later."""
+
+_FUNCTIONS = ids(types.FunctionType, types.MethodType)
+
+
+def _registered_in_script(own: dict[str, Any]) -> Iterator[tuple[Step, Any]]:
+    """What a scripted module has registered. Its registries are torch's own wrappers over C++, which are asked.
+
+    Source: torch/jit/_script.py, `OrderedDictWrapper`, `OrderedModuleDict` (2.6 to 2.14).
+    """
+    for registry, kind in _REGISTRIES:
+        wrapper = own.get(registry)
+        if not has_class(wrapper, "torch.jit._script", "OrderedDictWrapper"):
+            continue
+        inner = instance_dict(wrapper)
+        parts = inner.get("_python_modules") if kind is Kind.MODULE else inner.get("_c")
+        if parts is None:
+            continue
+        for name, value in list(dict.items(parts) if is_a(parts, dict) else type(parts).items(parts)):
+            if value is not None and type(name) is str:
+                text = f"[{name}]" if name.isdigit() else f".{name}"
+                yield Step(kind, name, text), value
 
 
 def _of_optimizer(obj: object, most: int | None) -> Iterator[tuple[Step, Any]]:

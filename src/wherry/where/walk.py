@@ -206,13 +206,18 @@ def is_array(obj: object) -> bool:
 def _sort(obj: Any) -> int:
     if tree.is_tensor(obj) or is_array(obj):
         return _LEAF
-    if tree.is_opaque(obj) or any(tree.is_a(obj, cls) for cls in _LOGGING):
+    if tree.is_opaque(obj) or any(tree.is_a(obj, cls) for cls in _LOGGING) or _is_script_method(obj):
         return _OPAQUE
     if tree.has_class(obj, "torch.utils.data.dataset", "Dataset") or tree.has_class(
         obj, "torch.utils.data.dataloader", "DataLoader"
     ):
         return _DATA
     return _OPAQUE if _comes_from(obj, _INNARDS) and not tree.is_module(obj) else _BRANCH
+
+
+def _is_script_method(obj: Any) -> bool:
+    """Whether it is a method of a scripted module, whose source is kept beside it with modules that have been replaced."""
+    return tree.name_of(type(obj)) == "ScriptMethod" and tree.module_of(type(obj)).startswith("torch")
 
 
 def walk(roots: Iterable[tuple[str, Any]]) -> Iterator[Leaf | Again]:
