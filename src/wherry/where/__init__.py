@@ -6,7 +6,7 @@ strays     what `Module.to` leaves behind, and the sentence that mends it
 judge      which tensors are astray
 take       all of these together -> Inventory
 files      a checkpoint file -> Inventory, from its headers
-inventory  the answer: plain facts; rows, text and html show it
+inventory  the answer: plain facts; rows, text and html show it, printable what may be shown of it
 """
 
 from __future__ import annotations

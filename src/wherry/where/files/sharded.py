@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wherry.errors import BadCheckpoint
 from wherry.where.files.listed import Listed, Saved
+from wherry.where.printable import printable
 
 
 def read_index(path: str) -> Listed:
@@ -23,7 +24,7 @@ def read_index(path: str) -> Listed:
     try:
         index = json.loads(Path(path).read_bytes())
     except (ValueError, RecursionError) as err:
-        raise BadCheckpoint(path, f"it is no JSON ({str(err)[:80]})") from err
+        raise BadCheckpoint(path, f"it is no JSON ({printable(str(err)[:80])})") from err
     names = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
         raise BadCheckpoint(path, "it has no weight_map that says which tensor is in which file")
@@ -58,6 +59,6 @@ def read_folder(path: str) -> Listed:
         if len(found) == 1:
             return look(str(Path(path) / found[0]))
         if found:
-            named = ", ".join(found[:5]) + (" ..." if len(found) > 5 else "")
+            named = printable(", ".join(found[:5])) + (" ..." if len(found) > 5 else "")
             raise BadCheckpoint(path, f"it is a folder with {len(found)} checkpoints", fix=f"Name one of {named}")
     raise BadCheckpoint(path, "it is a folder without a checkpoint")

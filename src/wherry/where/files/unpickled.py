@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, ClassVar
 
 from wherry.errors import BadCheckpoint
 from wherry.where.files.listed import Saved, Storage
+from wherry.where.printable import printable
 
 ITEMSIZE = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8,
@@ -80,7 +81,7 @@ class Reader(_Unpickler):
     def persistent_load(self, pid: Any) -> Any:
         """A storage, of which the pickle has the key."""
         if type(pid) is not tuple or len(pid) < 5 or pid[0] != "storage":
-            raise BadCheckpoint(self.path, f"it refers to something that is no storage ({str(pid)[:60]})")
+            raise BadCheckpoint(self.path, f"it refers to something that is no storage ({printable(str(pid)[:60])})")
         _, kind, key, location, numel = pid[:5]
         if type(key) is not str or type(location) is not str or type(numel) is not int or numel < 0:
             raise BadCheckpoint(self.path, "it describes a storage without a key, a device and a size")
@@ -155,7 +156,7 @@ def load(
         raise BadCheckpoint(path, "its pickle is nested deeper than Python can read") from None
     except Exception as err:
         # A damaged pickle makes the unpickler fail in any way: KeyError of its memo, IndexError of its stack ...
-        raise BadCheckpoint(path, f"its pickle is damaged ({type(err).__name__}: {str(err)[:80]})") from err
+        raise BadCheckpoint(path, f"its pickle is damaged ({type(err).__name__}: {printable(str(err)[:80])})") from err
 
 
 def _refusal(file: BinaryIO, start: int, path: str, first: str) -> BadCheckpoint:
@@ -175,7 +176,9 @@ def _refusal(file: BinaryIO, start: int, path: str, first: str) -> BadCheckpoint
         pass
     refused = [name for name in dict.fromkeys(names) if stand_in(*_split(name)) is None]
     refused.sort(key=lambda name: name.startswith("torch."))  # the program's own first
-    shown = ", ".join(refused[:6]) + (f" and {len(refused) - 6} more" if len(refused) > 6 else "")
+    shown = printable(", ".join(name[:200] for name in refused[:6])) + (
+        f" and {len(refused) - 6} more" if len(refused) > 6 else ""
+    )
     whole = any(name.startswith(("__main__.", "torch.nn.modules.")) for name in refused)
     what = (
         "it is a whole pickled model, and loading it would run code of"
