@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import struct
+import sys
 import tracemalloc
 import zipfile
 from collections import OrderedDict
@@ -243,6 +244,36 @@ def test_no_damage_is_more_than_an_error(tmp_path: Path, *, zipped: bool) -> Non
             where(other)
         except BadCheckpoint:
             continue
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "a.pt"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)  # with something in it: whoever reads gets an answer, and this test an end
+    os.write(end, bytes(1000))
+
+    with pytest.raises(BadCheckpoint) as raised:
+        where(pipe)
+    os.close(end)
+
+    assert raised.value.reason == "it is a named pipe, not a file"
+
+
+ODD: dict[str, tuple[str, str]] = {
+    "a device": ("/dev/zero", "it is a device, not a file"),
+    "a name too long": ("x" * 300, "it cannot be read (File name too long)"),
+    "a name that is none": ("a\0b", "it is no name of a file (embedded null byte)"),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names of Unix")
+@pytest.mark.parametrize(("path", "reason"), ODD.values(), ids=ODD)
+def test_what_is_no_file_is_said_to_be_none(path: str, reason: str) -> None:
+    with pytest.raises(BadCheckpoint) as raised:
+        where(path)
+
+    assert raised.value.reason == reason
 
 
 def test_five_gigabytes_take_no_memory(tmp_path: Path) -> None:

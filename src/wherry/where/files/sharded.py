@@ -32,11 +32,12 @@ def read_index(path: str) -> Listed:
     files = list(dict.fromkeys(names.values()))
     folder = Path(path).parent
     for file in files:
-        if Path(file).name != file or "\\" in file:
+        beside = folder / file
+        if Path(file).name != file or "\\" in file or file.endswith(".index.json") or beside.is_dir():
             raise BadCheckpoint(path, f"it names {file[:100]!r}, which is no file beside it")
-        part = look(str(folder / file))
+        part = look(str(beside))
         if not isinstance(part.value, dict):
-            raise BadCheckpoint(str(folder / file), "it holds no dictionary of tensors")
+            raise BadCheckpoint(str(beside), "it holds no dictionary of tensors")
         tensors.update({key: value for key, value in part.value.items() if names.get(key) == file})
     missing = [name for name in names if name not in tensors]
     if missing:
@@ -53,7 +54,10 @@ def read_folder(path: str) -> Listed:
     """
     from wherry.where.files import look
 
-    files = sorted(p.name for p in Path(path).iterdir() if p.is_file())
+    try:
+        files = sorted(p.name for p in Path(path).iterdir() if p.is_file())
+    except OSError as err:
+        raise BadCheckpoint(path, f"it is a folder that cannot be read ({err.strerror or err})") from err
     for ending in ("safetensors.index.json", ".index.json", ".safetensors", (".pt", ".pth", ".bin", ".ckpt")):
         found = [name for name in files if name.endswith(ending)]
         if len(found) == 1:
