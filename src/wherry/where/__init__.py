@@ -51,7 +51,8 @@ def where(obj: Any, *, name: str | None = None) -> Inventory:
         ['ids']      2x3  int64     cpu    48 B  item
         ['mask']     2x3  bool      cpu     6 B  item
     """
-    if isinstance(obj, str | os.PathLike):
+    # Not isinstance: PathLike would ask the class of the object, and hash it.
+    if tree.is_a(obj, str) or tree.class_attribute(obj, "__fspath__") is not tree.MISSING:
         from wherry.where.files import read
 
         return read(os.fspath(obj))
