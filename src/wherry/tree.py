@@ -18,6 +18,7 @@ import enum
 import sys
 import time
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -118,8 +119,21 @@ class Described:
     meaning: Any = None
 
 
+# Of `type` itself, so that no metaclass is asked. Classes are told apart by identity only: what compares or hashes them, `in`
+# and `==` with a tuple or a set of classes, runs the `__eq__` and `__hash__` of a metaclass.
+_MRO = type.__dict__["__mro__"].__get__
+_OWN = type.__dict__["__dict__"].__get__
+_NAME = type.__dict__["__name__"].__get__
+_is_subclass = type.__dict__["__subclasscheck__"]  # of two classes it looks at the real mro, by identity
+
+
+def ids(*classes: type) -> frozenset[int]:
+    """The identities of some classes that never go away, to ask whether another one is among them."""
+    return frozenset(map(id, classes))
+
+
 # What cannot hold a tensor of the program's, or holds the whole interpreter.
-_OPAQUE = (
+_OPAQUE = ids(
     types.ModuleType,
     types.FrameType,
     types.CodeType,
@@ -148,14 +162,19 @@ _SETTINGS = frozenset(
 
 def mro(obj: object) -> tuple[type, ...]:
     """The classes of an object, without asking the object or its metaclass."""
-    return type.__dict__["__mro__"].__get__(type(obj))
+    return _MRO(type(obj))
+
+
+def own_dict(cls: type) -> types.MappingProxyType[str, Any]:
+    """What stands in the body of a class, without asking the metaclass."""
+    return _OWN(cls)
 
 
 def is_a(obj: object, cls: type) -> bool:
     """`isinstance`, without the `__instancecheck__` and `__class__` that may be somebody's code."""
     if type(obj) is Described:
         return obj.role == cls.__name__
-    return cls in mro(obj)
+    return _is_subclass(cls, type(obj))
 
 
 def class_name(obj: object) -> str:
@@ -165,7 +184,7 @@ def class_name(obj: object) -> str:
 
 def name_of(cls: type) -> str:
     """`cls.__name__`, without asking the metaclass."""
-    return type.__dict__["__name__"].__get__(cls)
+    return _NAME(cls)
 
 
 def module_of(cls: type) -> str:
@@ -184,14 +203,14 @@ def has_class(obj: object, module: str, *names: str) -> bool:
     return any(name_of(cls) in names and module_of(cls) == module for cls in mro(obj))
 
 
-_OWN_DICT = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_OWN_DICT = ids(types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def instance_dict(obj: object) -> dict[str, Any]:
     """The dictionary of an instance, or an empty one where it has none or hides it."""
     for cls in mro(obj):
-        own = type.__dict__["__dict__"].__get__(cls).get("__dict__")
-        if own is not None and type(own) not in _OWN_DICT:
+        own = _OWN(cls).get("__dict__")
+        if own is not None and id(type(own)) not in _OWN_DICT:
             return {}  # a class that answers for it itself
     try:
         found = object.__getattribute__(obj, "__dict__")
@@ -206,7 +225,7 @@ def class_attribute(obj: object, name: str) -> Any:
         own = next((value for step, value in obj.cls.parts if step.key == name), MISSING) if obj.cls else MISSING
         return class_attribute(obj.cls, name) if own is MISSING and obj.cls is not None else own
     for cls in mro(obj):
-        own = type.__dict__["__dict__"].__get__(cls)
+        own = _OWN(cls)
         if name in own:
             return own[name]
     return MISSING
@@ -233,11 +252,15 @@ def attribute(obj: object, name: str) -> Any:
         except AttributeError:
             return MISSING
     if is_a(obj, type):
-        for cls in type.__dict__["__mro__"].__get__(obj):
-            own = type.__dict__["__dict__"].__get__(cls)
+        for cls in _MRO(obj):
+            own = _OWN(cls)
             if name in own:
                 return own[name]
     return found
+
+
+_KEYS = ids(str, int, bool, type(None))
+_NUMBERS = ids(int, bool, float, type(None))
 
 
 def item(obj: object, key: object) -> Any:
@@ -245,7 +268,7 @@ def item(obj: object, key: object) -> Any:
     if type(obj) is Described:
         return next((value for step, value in obj.parts if step.key in (key, None)), MISSING)
     if is_a(obj, dict):
-        if type(key) not in (str, int, bool, type(None)):
+        if id(type(key)) not in _KEYS:
             return MISSING
         for have, value in islice(dict.items(obj), 10_000):  # type: ignore[arg-type]  # not by hash: a key's __eq__ may be anything
             if type(have) is type(key) and have == key:
@@ -259,7 +282,7 @@ def item(obj: object, key: object) -> Any:
                 return cls.__getitem__(obj, key)  # type: ignore[index, arg-type]
             except IndexError:
                 return MISSING
-    if _is_container_module(obj) and type(key) in (int, str):
+    if _is_container_module(obj) and (type(key) is int or type(key) is str):
         parts = instance_dict(obj).get("_modules")
         if is_a(parts, dict):
             names = list(dict.keys(parts))  # type: ignore[arg-type]
@@ -280,7 +303,7 @@ def is_module(obj: object) -> bool:
     """Whether an object is an `nn.Module`. False where torch is not loaded."""
     if type(obj) is Described:
         return obj.role == "module"
-    return _torch("torch.nn", "Module") in mro(obj)
+    return _is_torchs("torch.nn", "Module", obj)
 
 
 def is_namespace(obj: object) -> bool:
@@ -294,18 +317,23 @@ def is_optimizer(obj: object) -> bool:
     """Whether an object is an `Optimizer`."""
     if type(obj) is Described:
         return obj.role == "optimizer"
-    return _torch("torch.optim", "Optimizer") in mro(obj)
+    return _is_torchs("torch.optim", "Optimizer", obj)
 
 
 def is_tensor(obj: object) -> bool:
     """Whether an object is a tensor, of any class."""
     if type(obj) is Described:
         return obj.role == "tensor"
-    return _torch("torch", "Tensor") in mro(obj)
+    return _is_torchs("torch", "Tensor", obj)
 
 
-def _torch(module: str, name: str) -> object:
-    return vars(sys.modules[module]).get(name) if module in sys.modules else None
+def _is_torchs(module: str, name: str, obj: object) -> bool:
+    loaded = sys.modules.get(module)
+    cls = None if loaded is None else loaded.__dict__.get(name)
+    return cls is not None and _is_subclass(cls, type(obj))
+
+
+_BINDING = ids(types.FunctionType, types.MethodType, partial)
 
 
 def children(obj: object, *, most: int | None = 2_000) -> Iterator[tuple[Step, Any]]:
@@ -334,14 +362,14 @@ def children(obj: object, *, most: int | None = 2_000) -> Iterator[tuple[Step, A
         base = set if is_a(obj, set) else frozenset
         for value in list(islice(base.__iter__(obj), most)):
             yield Step(Kind.ITEM, None, "{...}"), value
-    elif type(obj) in (types.FunctionType, types.MethodType, partial):
+    elif id(type(obj)) in _BINDING:
         yield from _bound(obj)
         return
     if is_optimizer(obj):
         yield from _of_optimizer(obj, most)
         return
     if is_module(obj):
-        yield from _of_module(obj)
+        yield from parts_of_module(obj)
         return
     if has_class(obj, "collections", "UserDict", "UserList"):
         yield from children(instance_dict(obj).get("data"), most=most)
@@ -353,24 +381,41 @@ def children(obj: object, *, most: int | None = 2_000) -> Iterator[tuple[Step, A
 
 def is_opaque(obj: object) -> bool:
     """Whether an object is not looked into."""
-    classes = mro(obj)
-    return any(cls in classes for cls in _OPAQUE)
+    return not _OPAQUE.isdisjoint(map(id, mro(obj)))
 
 
-def _of_module(obj: object) -> Iterator[tuple[Step, Any]]:
+_REGISTRIES = (("_parameters", Kind.PARAMETER), ("_buffers", Kind.BUFFER), ("_modules", Kind.MODULE))
+
+
+def parts_of_module(obj: object, *, but: frozenset[int] = frozenset()) -> Iterator[tuple[Step, Any]]:
+    """The parts of a module: what it has registered, its attributes, its slots, its hooks.
+
+    Args:
+        obj: The module.
+        but: Identities of classes whose objects are left out among its attributes.
+    """
     own = instance_dict(obj)
-    numbered = _is_container_module(obj)
-    for registry, kind in (("_parameters", Kind.PARAMETER), ("_buffers", Kind.BUFFER), ("_modules", Kind.MODULE)):
+    skipped, missing = _SETTINGS, False
+    numbered: bool | None = None
+    for registry, kind in _REGISTRIES:
         parts = own.get(registry)
         if not is_a(parts, dict):
+            missing = True
             continue
         for name, value in list(dict.items(parts)):  # type: ignore[arg-type]
             if value is None or type(name) is not str:
                 continue
+            if numbered is None:
+                numbered = _is_container_module(obj)
             text = (f"[{name}]" if name.isdigit() else f"[{name!r}]") if numbered else f".{name}"
             yield Step(kind, name, text), value
+    if missing and has_class(obj, "torch.jit._script", "ScriptModule"):
+        own = instance_dict(own.get("_actual_script_module", obj))
+        skipped = _SCRIPTS
+        but = but | _FUNCTIONS
+        yield from _registered_in_script(own)
     for name, value in list(own.items()):
-        if type(name) is str and name not in _SETTINGS:
+        if type(name) is str and name not in skipped and id(type(value)) not in but:
             yield Step(Kind.ATTRIBUTE, name, f".{name}"), value
     yield from slots(obj)
     # Hooks are functions that may have captured a tensor.
@@ -379,6 +424,31 @@ def _of_module(obj: object) -> Iterator[tuple[Step, Any]]:
         if is_a(hooks, dict):
             for value in list(dict.values(hooks)):  # type: ignore[arg-type]
                 yield Step(Kind.ATTRIBUTE, registry, f".{registry}[...]"), value
+
+
+_SCRIPTS = _SETTINGS | {"_c", "_concrete_type", "_initializing", "forward"}
+"""What a scripted module has in its dictionary besides attributes that were set later."""
+
+_FUNCTIONS = ids(types.FunctionType, types.MethodType)
+
+
+def _registered_in_script(own: dict[str, Any]) -> Iterator[tuple[Step, Any]]:
+    """What a scripted module has registered. Its registries are torch's own wrappers over C++, which are asked.
+
+    Source: torch/jit/_script.py, `OrderedDictWrapper`, `OrderedModuleDict` (2.6 to 2.14).
+    """
+    for registry, kind in _REGISTRIES:
+        wrapper = own.get(registry)
+        if not has_class(wrapper, "torch.jit._script", "OrderedDictWrapper"):
+            continue
+        inner = instance_dict(wrapper)
+        parts = inner.get("_python_modules") if kind is Kind.MODULE else inner.get("_c")
+        if parts is None:
+            continue
+        for name, value in list(dict.items(parts) if is_a(parts, dict) else type(parts).items(parts)):
+            if value is not None and type(name) is str:
+                text = f"[{name}]" if name.isdigit() else f".{name}"
+                yield Step(kind, name, text), value
 
 
 def _of_optimizer(obj: object, most: int | None) -> Iterator[tuple[Step, Any]]:
@@ -424,14 +494,33 @@ def _bound(obj: Any) -> Iterator[tuple[Step, Any]]:
 def slots(obj: object) -> Iterator[tuple[Step, Any]]:
     """What an object keeps in slots that its classes declare."""
     for cls in mro(obj):
-        if cls is object:
+        if id(cls) in _SLOTLESS:
             continue
-        for name, member in list(type.__dict__["__dict__"].__get__(cls).items()):
-            if isinstance(member, types.MemberDescriptorType) and type(name) is str and not name.startswith("__"):
+        some = False
+        for name, member in list(_OWN(cls).items()):
+            if type(member) is types.MemberDescriptorType and type(name) is str and not name.startswith("__"):
+                some = True
                 try:
                     yield Step(Kind.ATTRIBUTE, name, f".{name}"), member.__get__(obj)
                 except (AttributeError, TypeError):
                     continue
+        if not some:
+            _note_slotless(cls)
+
+
+_SLOTLESS: dict[int, Any] = {id(object): None}
+"""Classes without slots of their own, by identity, each with a weak reference that removes it.
+
+Most classes have none, and looking costs 20 us for `nn.Module`. Nothing of a class is kept, since one made on the fly may
+keep its instance alive, as that of a parametrized module does.
+"""
+
+
+def _note_slotless(cls: type) -> None:
+    def forget(_: object, key: int = id(cls), known: dict[int, Any] = _SLOTLESS) -> None:
+        known.pop(key, None)
+
+    _SLOTLESS[id(cls)] = weakref.ref(cls, forget)
 
 
 def item_step(key: object) -> Step:
@@ -440,13 +529,13 @@ def item_step(key: object) -> Step:
 
 
 def _plain(key: object) -> object:
-    return key if type(key) in (str, int, bool, float, type(None)) else None
+    return key if type(key) is str or id(type(key)) in _NUMBERS else None
 
 
 def _item_text(key: object) -> str:
     if type(key) is str:
         return f"[{key!r}]" if len(key) <= 80 else "[...]"
-    return f"[{key!r}]" if type(key) in (int, bool, float, type(None)) else "[...]"
+    return f"[{key!r}]" if id(type(key)) in _NUMBERS else "[...]"
 
 
 def search(

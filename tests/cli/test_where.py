@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import zipfile
 
 import pytest
 import torch
@@ -47,6 +48,29 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_shown(folder):
     assert done.status == 2
     assert done.stderr.startswith("wherry: b.pt: it is no checkpoint")
     assert done.stdout.startswith("a.pt")
+
+
+def test_a_file_does_not_steer_the_terminal(folder):
+    """Names, metadata and errors of a downloaded file: no colours, no cursor, no title, no line of its own."""
+    evil = "v\x1b]0;owned\x07\x1b[2J\x9b31m\nfake line\u202e"
+    header = json.dumps({
+        "__metadata__": {"k" + evil: evil},
+        f"w.{evil}": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+    }).encode()  # fmt: skip
+    (folder.path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with zipfile.ZipFile(folder.path / "b\x1b[2J.pt", "w") as archive:
+        archive.writestr(evil, b"")
+    torch.save({evil: torch.ones(1)}, folder.path / "c.pt")
+
+    done = folder.wherry("where", "a.safetensors", "b\x1b[2J.pt", "c.pt")
+    as_json = folder.wherry("where", "a.safetensors", "c.pt", "--json")
+
+    for text in (done.stdout, done.stderr, as_json.stdout):
+        assert all(line.isprintable() for line in text.split("\n"))
+        assert not any(line.startswith("fake") for line in text.split("\n"))
+    assert r"metadata: kv\x1b]0;owned\x07\x1b[2J\x9b31m\nfake line\u202e = v\x1b" in " ".join(done.stdout.split())
+    assert r"b\x1b[2J.pt: it is a zip archive" in done.stderr
+    assert json.loads(as_json.stdout)[1]["entries"][0]["path"] == f"checkpoint[{evil!r}]"
 
 
 def test_all_shows_every_tensor(folder):

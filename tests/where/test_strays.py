@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
+import sys
 import warnings
+import weakref
 from collections import deque
 from typing import Any
 
@@ -12,6 +15,8 @@ import torch
 from torch import nn
 
 import wherry
+from wherry import where
+from wherry.where import Role
 from wherry.where.strays import left_behind
 from wherry.where.walk import Leaf, walk
 
@@ -259,6 +264,89 @@ def test_step_counter_is_left_behind_where_it_belongs_on_the_device(options: dic
     made.opt.state[made.lin.bias] = {"step": torch.ones(()), "exp_avg": torch.ones(3), "exp_avg_sq": torch.ones(3)}
 
     assert len(left_behind(made)) == count
+
+
+def of_a_class() -> Any:
+    """Of the older kind, which keeps a scripted module in itself."""
+
+    class Scripted(torch.jit.ScriptModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(2, 2)
+            self.weight = nn.Parameter(torch.ones(2))
+            self.register_buffer("mask", torch.ones(2))
+
+        @torch.jit.script_method
+        def forward(self, x):  # read by the compiler of TorchScript
+            return self.lin(x) + self.weight * self.mask
+
+    return Scripted()
+
+
+SCRIPTED: dict[str, Any] = {
+    "scripted": lambda: torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))),
+    "traced": lambda: torch.jit.trace(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).eval(), torch.ones(1, 2)),
+    "of a class": of_a_class,
+    "inside of a module": lambda: nn.Sequential(torch.jit.script(nn.Linear(2, 2)), nn.BatchNorm1d(2)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.parametrize("make", SCRIPTED.values(), ids=SCRIPTED)
+def test_scripted_modules_have_what_torch_says_they_have(make: Any) -> None:
+    """Their registries are no dictionaries, and what they were made of is kept beside their methods."""
+    model = make()
+    wanted = set(map(id, (*model.parameters(), *model.buffers())))
+
+    with wherry.rehearse("cuda"):
+        assert left_behind(model) == ()
+        assert {id(leaf.value) for leaf in walk([("model", model)]) if isinstance(leaf, Leaf)} == wanted
+        model.to("cuda")
+        found = where(model)
+
+    assert [total.name for total in found.devices] == ["cuda:0"]
+    assert found.strays == ()
+    assert {entry.role for entry in found} == {Role.PARAMETER, Role.BUFFER}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_what_was_hung_into_a_scripted_module_later_is_left_behind() -> None:
+    """The twin."""
+    model = torch.jit.script(nn.Linear(2, 2))
+    model.extra = torch.ones(1)
+
+    assert [stray.path for stray in left_behind(model)] == ["model.extra"]
+
+
+@pytest.mark.slow
+def test_many_modules_take_moderate_time() -> None:
+    """14 us a module (torch 2.13, one core of a shared machine); counted in calls, which are the same everywhere."""
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(1, 1), nn.Dropout(), nn.GELU()) for _ in range(200)))
+    left_behind(model)
+    calls = 0
+
+    def count(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        left_behind(model)
+    finally:
+        sys.setprofile(None)
+
+    assert calls < 40 * len(list(model.modules()))
+
+
+def test_classes_made_on_the_fly_are_not_kept() -> None:
+    model = nn.utils.parametrizations.orthogonal(nn.Linear(2, 2))
+    gone = weakref.ref(type(model))
+
+    left_behind(model)
+    del model
+    gc.collect()
+
+    assert gone() is None
 
 
 class Meta(type):

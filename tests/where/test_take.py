@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import weakref
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -20,6 +22,7 @@ from torch import nn
 import wherry
 from wherry import Inventory, where
 from wherry.where import Role
+from wherry.where.strays import left_behind
 
 
 class Pair(NamedTuple):
@@ -188,6 +191,67 @@ def test_nothing_stays_alive() -> None:
     assert [one() for one in gone] == [None, None, None]
 
 
+class Deep(nn.Module):
+    """With something of every kind that a walk goes through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(64, 64)
+        self.inner = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout())
+        self.plain = [torch.ones(3)]
+        self.opt = torch.optim.SGD(self.lin.parameters(), momentum=0.9)
+        for param in self.lin.parameters():
+            self.opt.state[param]["sum"] = torch.ones(2)
+        self.odd = functools.partial(torch.add, torch.ones(2))
+
+
+@pytest.fixture
+def _without_collector() -> Iterator[None]:
+    Deep()  # the first optimizer of a process imports much, which keeps it until the collector runs
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_without_collector")
+@pytest.mark.parametrize(
+    "look", [where, left_behind, lambda model: where([model, {"x": model}])], ids=["where", "left_behind", "twice"]
+)
+def test_what_was_looked_at_goes_when_its_last_name_goes(look: Any) -> None:
+    """Without waiting for the garbage collector: memory of a device is to be free when a program says `del`."""
+    model = Deep()
+    gone = [weakref.ref(model), weakref.ref(model.plain[0]), weakref.ref(model.lin.weight)]
+    look(model)
+    del model
+
+    assert [one() for one in gone] == [None, None, None]
+
+
+@pytest.mark.usefixtures("_without_collector")
+def test_memory_of_the_device_is_free_at_once() -> None:
+    with wherry.rehearse("cuda"):
+        model = Deep().to("cuda")
+        assert torch.cuda.memory_allocated() > 0
+
+        where(model), left_behind(model)
+        del model
+
+        assert torch.cuda.memory_allocated() == 0
+
+
+@pytest.mark.usefixtures("_without_collector")
+def test_a_cycle_would_keep_it() -> None:
+    """The twin."""
+    model = nn.Linear(2, 2)
+    gone = weakref.ref(model)
+    kept: list[Any] = [model]
+    kept.append(kept)
+    del model, kept
+
+    assert gone() is not None
+
+
 def test_a_weak_reference_would_notice() -> None:
     """The twin."""
     model = nn.Linear(2, 2)
@@ -230,6 +294,98 @@ class WithProperty(nn.Module):
 
     def __repr__(self) -> str:
         raise AssertionError
+
+
+class Meta(type):
+    """Of classes that run code, or fail, where they are compared or hashed."""
+
+    def __eq__(cls, other: object) -> bool:
+        raise AssertionError
+
+    def __ne__(cls, other: object) -> bool:
+        raise AssertionError
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        raise AssertionError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Compared(metaclass=Meta):
+    __slots__ = ("__dict__", "s")
+
+
+class ComparedList(list[Any], metaclass=Meta):
+    pass
+
+
+class ComparedDict(dict[Any, Any], metaclass=Meta):
+    pass
+
+
+class ComparedModule(nn.Module, metaclass=Meta):
+    BODY = Compared()
+
+
+class TensorMeta(Meta, type(torch.Tensor)):  # type: ignore[misc]
+    pass
+
+
+class ComparedTensor(torch.Tensor, metaclass=TensorMeta):
+    pass
+
+
+def test_classes_are_not_compared() -> None:
+    odd, model = Compared(), ComparedModule()
+    odd.s = [torch.ones(1)]
+    odd.__dict__["x"] = torch.ones(1)
+    model.lin, model.odd, model.fn = nn.Linear(1, 1, bias=False), odd, functools.partial(max, odd)
+    model.opt = torch.optim.SGD(model.lin.parameters())
+    model.opt.odd = odd
+    mine = torch.ones(1).as_subclass(ComparedTensor)
+    mine.odd = odd
+    batch = {
+        "odd": odd,
+        odd: [odd],
+        "list": ComparedList([odd, torch.ones(1)]),
+        "dict": ComparedDict({odd: torch.ones(1)}),
+    }
+
+    assert [entry.path for entry in where(batch, name="batch")] == [
+        "batch['odd'].x", "batch['odd'].s[0]", "batch['list'][1]", "batch['dict'][...]",
+    ]  # fmt: skip
+    assert [stray.path for stray in left_behind(model)] == ["model.odd.x", "model.odd.s[0]"]
+    assert [entry.path for entry in where([mine, model, odd])][:2] == ["state[0]", "state[1].lin.weight"]
+    assert [entry.path for entry in where(odd)] == ["batch.x", "batch.s[0]"]
+    assert where(ComparedModule()).tensors == 0
+    wrapped = Wrapping(torch.ones(2), odd)
+    assert where(wrapped).nbytes == 8
+
+
+class Wrapping(torch.Tensor):
+    """A tensor made of another one, with other things beside it."""
+
+    @staticmethod
+    def __new__(cls, data: torch.Tensor, odd: Any = None) -> Any:
+        made = torch.Tensor._make_wrapper_subclass(cls, data.shape, dtype=data.dtype)
+        made._data, made._odd = data, odd
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return Wrapping(args[0]._data)
+        raise AssertionError(func)
+
+
+def test_gradient_of_a_tensor_made_of_others_counts() -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(Wrapping(torch.ones(2)))
+    assert where(model).nbytes == 8
+
+    model.weight.grad = Wrapping(torch.ones(2))
+
+    assert [(entry.path, entry.nbytes) for entry in where(model)] == [("model.weight", 8), ("model.weight.grad", 8)]
 
 
 def test_code_of_the_program_does_not_run() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from html.parser import HTMLParser
 
@@ -13,6 +14,9 @@ from torch import nn
 
 import wherry
 from wherry import Inventory, where
+from wherry.where import Astray, Entry, Role, Shared, Total
+from wherry.where.inventory import Branch
+from wherry.where.printable import printable_json
 
 
 class Gpt(nn.Module):
@@ -192,3 +196,47 @@ def test_html_says_what_the_text_says() -> None:
 
 def test_repr_is_one_line() -> None:
     assert repr(where([torch.ones(3)])) == "<Inventory of batch: 1 tensor, cpu 12 B>"
+
+
+ESCAPE = "\x1b[2J\x1b]0;title\x07\x9b31m\n\u202efake\ud800"
+
+
+def hostile() -> Inventory:
+    """With what moves cursors wherever a file or a program has the word."""
+    root = Branch(None, f"a{ESCAPE}", f"b{ESCAPE}")
+    inner = Branch(root, f".c{ESCAPE}", f"d{ESCAPE}")
+    entries = [
+        Entry(branch, f".e{ESCAPE}{n}", Role.ITEM, f"f{ESCAPE}{n}", f"g{ESCAPE}{n}", (n,), n, note=f"h{ESCAPE}")
+        for n in range(3)
+        for branch in (root, inner)
+    ]
+    return Inventory(
+        f"i{ESCAPE}", f"j{ESCAPE}",
+        (Astray(entries[0], (f"k{ESCAPE}",), False, f"l{ESCAPE}", f"m{ESCAPE}"),),
+        tuple(entries),
+        tuple(Total(f"n{ESCAPE}{n}", 1, 1, 0) for n in range(2)),
+        tuple(Total(f"o{ESCAPE}{n}", 1, 1, 0) for n in range(2)),
+        (Shared((f"p{ESCAPE}", f"q{ESCAPE}"), 2, 1),),
+        (Shared((f"r{ESCAPE}", f"s{ESCAPE}"), 2, 1),),
+        (f"t{ESCAPE}",),
+    )  # fmt: skip
+
+
+def test_what_steers_a_terminal_is_escaped() -> None:
+    found = hostile()
+
+    for text in (str(found), found.text(all=True, width=300), repr(found), found.html(), found.html(all=True)):
+        assert all(line.isprintable() for line in text.split("\n"))
+        assert "fake line" not in text.splitlines()
+    for letter in "abcdefghijklmnopqrst":
+        assert letter + r"\x1b[2J\x1b]0;title\x07\x9b31m\n\u202efake\ud800" in found.text(all=True, width=3000)
+
+
+def test_json_that_can_be_shown_is_the_same_value() -> None:
+    value = {"a" + ESCAPE: ["\U000e0001", "\\", "\u00e4 \u65e5", 'q"']}
+
+    text = printable_json(value)
+
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert json.loads(text) == value
+    assert "\u00e4 \u65e5" in text

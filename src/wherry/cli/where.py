@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from wherry.cli._console import Command, Status, complain, out
 from wherry.errors import BadCheckpoint
 from wherry.where.files import read
 from wherry.where.inventory import Inventory
+from wherry.where.printable import printable, printable_json
 
 _MORE = "Not everything is shown: --depth N goes deeper, --all shows every tensor."
 
@@ -49,10 +49,10 @@ def where(
         try:
             found.append(read(file))
         except BadCheckpoint as err:
-            complain(str(err))
+            complain(printable(str(err)))
             failed = True
     if as_json:
-        print(json.dumps([one.to_json() for one in found], indent=2, ensure_ascii=False))  # noqa: T201 - the answer itself
+        print(printable_json([one.to_json() for one in found]))  # noqa: T201 - the answer itself
     else:
         from wherry.where.text import draw
 

@@ -6,7 +6,7 @@ strays     what `Module.to` leaves behind, and the sentence that mends it
 judge      which tensors are astray
 take       all of these together -> Inventory
 files      a checkpoint file -> Inventory, from its headers
-inventory  the answer: plain facts; rows, text and html show it
+inventory  the answer: plain facts; rows, text and html show it, printable what may be shown of it
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def where(obj: Any, *, name: str | None = None) -> Inventory:
         ['ids']      2x3  int64     cpu    48 B  item
         ['mask']     2x3  bool      cpu     6 B  item
     """
-    if isinstance(obj, str | os.PathLike):
+    # Not isinstance: PathLike would ask the class of the object, and hash it.
+    if tree.is_a(obj, str) or tree.class_attribute(obj, "__fspath__") is not tree.MISSING:
         from wherry.where.files import read
 
         return read(os.fspath(obj))

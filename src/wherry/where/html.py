@@ -6,12 +6,13 @@ Everything that comes from the program is escaped: keys of dictionaries may be a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
+from html import escape as escape_tags
 
 from wherry.units import format_bytes
 from wherry.where.inventory import Astray, Inventory, Shared
+from wherry.where.printable import printable
 from wherry.where.rows import Row, rows
-from wherry.where.text import grouped, name_of, size_of
+from wherry.where.text import extra_of, grouped, name_of, size_of
 
 _MOST = 20  # groups of strays, of tied tensors, and of aliases
 
@@ -35,6 +36,11 @@ background:none;white-space:nowrap;color:inherit}}
 .wherry-where th{{color:var(--quiet);font-weight:400}} .wherry-where .n{{text-align:right}}
 .wherry-where dl{{margin:0 0 .5em 1em}} .wherry-where dd{{margin:0 0 0 1.2em}}
 </style>"""
+
+
+def escape(text: str) -> str:
+    """Text without tags, and without characters that hide or reorder others."""
+    return escape_tags(printable(text))
 
 
 def render(inventory: Inventory, *, depth: int | None = None, every: bool = False) -> str:
@@ -105,11 +111,10 @@ def _code(sentence: str) -> str:
 def _row(row: Row) -> str:
     name = escape(name_of(row)) + (" <span class=quiet>...</span>" if row.closed else "")
     quiet = "" if row.entry is not None else " quiet"
-    note = ", ".join(word for word in (row.title, row.note) if word)
     return (
         f'<tr><td style="padding-left:{1.2 * min(row.level, 12):.1f}em"><code>{name}</code>'
         f'<td class="n{quiet}">{escape(row.shape)}<td class="{quiet.strip()}">{escape(row.dtype)}'
-        f'<td class=place>{escape(row.device)}<td class="n{quiet}">{size_of(row)}<td class=quiet>{escape(note)}</tr>'
+        f'<td class=place>{escape(row.device)}<td class="n{quiet}">{size_of(row)}<td class=quiet>{escape(extra_of(row))}</tr>'
     )
 
 

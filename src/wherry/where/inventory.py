@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wherry.units import format_bytes
+from wherry.where.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -244,7 +245,7 @@ class Inventory:
         # Short, since containers of inventories are printed with it; print() and a notebook show all.
         where = ", ".join(f"{total.name} {format_bytes(total.nbytes)}" for total in self.devices)
         count = f"{self.tensors} tensor{'s' if self.tensors != 1 else ''}"
-        return f"<Inventory of {self.name}: {count}, {where or 'nothing'}>"
+        return printable(f"<Inventory of {self.name}: {count}, {where or 'nothing'}>")
 
     def __str__(self) -> str:
         return self.text()

@@ -69,7 +69,7 @@ def measure_below(obj: Any) -> Facts:
         return _array(obj)
     from wherry.dispatch import FakeTensor
 
-    if FakeTensor in tree.mro(obj):
+    if tree.is_a(obj, FakeTensor):
         return _fake(obj)
     if tree.class_attribute(obj, "__torch_dispatch__") is not _own_dispatch():
         return _wrapper(obj)
@@ -78,11 +78,6 @@ def measure_below(obj: Any) -> Facts:
 
 def gradient_below(tensor: Any) -> Any:
     """The gradient that a leaf of autograd has gathered, or None. The caller has switched the code of subclasses off."""
-    import torch
-
-    plain = type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter
-    if not plain and tree.class_attribute(tensor, "__torch_dispatch__") is not _own_dispatch():
-        return None
     return _get(tensor, "grad") if _get(tensor, "is_leaf") else None
 
 
@@ -239,8 +234,8 @@ def _held(tensor: Any) -> Iterator[Any]:
     """The tensors in the attributes and slots of a tensor, and one level deeper in its containers."""
     values = list(tree.instance_dict(tensor).values())
     for cls in tree.mro(tensor):
-        for member in list(type.__dict__["__dict__"].__get__(cls).values()):
-            if isinstance(member, types.MemberDescriptorType):
+        for member in list(tree.own_dict(cls).values()):
+            if type(member) is types.MemberDescriptorType:
                 try:
                     values.append(member.__get__(tensor))
                 except (AttributeError, TypeError):
@@ -248,7 +243,7 @@ def _held(tensor: Any) -> Iterator[Any]:
     seen: set[int] = {id(tensor)}
     for value in values:
         inner = [value]
-        if type(value) in (list, tuple):
+        if type(value) is list or type(value) is tuple:
             inner = list(value)
         elif type(value) is dict:
             inner = list(value.values())
@@ -271,7 +266,7 @@ def _array(array: Any) -> Facts:
     if library == "mlx":
         return Facts(library, dtype, shape, ((id(array), int(get("nbytes"))),))
     base = array
-    while (further := get("base", base)) is not None and cls in tree.mro(further):
+    while (further := get("base", base)) is not None and tree.is_a(further, cls):
         base = further
     if further is not None and tree.is_tensor(further):  # made by Tensor.numpy(): the memory is the tensor's
         return Facts(library, dtype, shape, measure(further).storages)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from wherry.units import format_bytes
 from wherry.where.inventory import Astray, Inventory, Shared
+from wherry.where.printable import printable
 from wherry.where.rows import Row, rows
 
 _STRAYS = 8  # groups of strays that are shown
@@ -53,23 +54,23 @@ def draw(
         parts.append(Text(f"  {more}", style="dim"))
     parts += _shared(inventory.tied, "tied: the same by several paths", every=every)
     parts += _shared(inventory.aliases, "aliases: several tensors over one storage", every=every)
-    parts += [Text(note, style="dim") for note in inventory.notes]
+    parts += [Text(printable(note), style="dim") for note in inventory.notes]
     return Group(*parts)
 
 
 def _title(inventory: Inventory) -> Text:
     count = inventory.tensors
-    text = Text.assemble((inventory.name, "bold"), (f"  {inventory.title}", "dim"))
+    text = Text.assemble((printable(inventory.name), "bold"), (f"  {printable(inventory.title)}", "dim"))
     text.append(f"  {count:,} tensor{'s' if count != 1 else ''}")
     if count:
         text.append(f", {format_bytes(inventory.nbytes)}")
     if inventory.would_be:
         text.append(f" (and {format_bytes(inventory.would_be)} that are not allocated)")
     if len(inventory.devices) == 1:
-        text.append(" on ").append(inventory.devices[0].name, style="bold cyan")
-    dtypes = [f"{total.name} {format_bytes(total.nbytes or total.would_be)}" for total in inventory.dtypes]
+        text.append(" on ").append(printable(inventory.devices[0].name), style="bold cyan")
+    dtypes = [f"{printable(total.name)} {format_bytes(total.nbytes or total.would_be)}" for total in inventory.dtypes]
     if len(dtypes) == 1:
-        text.append(f", {inventory.dtypes[0].name}")
+        text.append(f", {printable(inventory.dtypes[0].name)}")
     elif dtypes:
         text.append(": " + ", ".join(dtypes[:4]) + (" ..." if len(dtypes) > 4 else ""))
     return text
@@ -92,12 +93,12 @@ def _strays(strays: Sequence[Astray], heading: str, style: str, width: int, *, e
     shown = groups if every else groups[:_STRAYS]
     for group in shown:
         stray = group[0]
-        names = Text("  ").append(stray.entry.shown, style=style)
+        names = Text("  ").append(printable(stray.entry.shown), style=style)
         if len(group) > 1:
             names.append(f" and {len(group) - 1} more", style=style)
-        names.append(f"  on {stray.entry.device}")
+        names.append(f"  on {printable(stray.entry.device)}")
         if not stray.latent and stray.expected:
-            names.append(f", not {' or '.join(stray.expected)}")
+            names.append(f", not {printable(' or '.join(stray.expected))}")
         if stray.entry.shape == () and stray.entry.device == "cpu" and not stray.latent:
             names.append("  (0-dim: arithmetic takes it from the host, cat and compiled code do not)", style="dim")
         yield names
@@ -109,7 +110,9 @@ def _strays(strays: Sequence[Astray], heading: str, style: str, width: int, *, e
 
 
 def _paragraph(label: str, sentence: str, width: int) -> Iterator[Text]:
-    wrapped = textwrap.wrap(sentence, max(30, min(width, 110) - 9), break_long_words=False, break_on_hyphens=False)
+    wrapped = textwrap.wrap(
+        printable(sentence), max(30, min(width, 110) - 9), break_long_words=False, break_on_hyphens=False
+    )
     for number, part in enumerate(wrapped):
         yield Text().append(f"    {label if not number else '':<5}", style="dim").append(part)
 
@@ -123,7 +126,9 @@ def _totals(inventory: Inventory) -> Table:
     for total in inventory.devices:
         would_be = f"would take {format_bytes(total.would_be)}" if total.would_be else ""
         count = f"{total.tensors:,} tensor{'s' if total.tensors != 1 else ''}"
-        table.add_row(Text(total.name, "bold cyan"), format_bytes(total.nbytes), count, Text(would_be, "dim"))
+        table.add_row(
+            Text(printable(total.name), "bold cyan"), format_bytes(total.nbytes), count, Text(would_be, "dim")
+        )
     return table
 
 
@@ -137,16 +142,16 @@ def size_of(row: Row) -> str:
 def name_of(row: Row) -> str:
     """The text of a row, without its indentation."""
     times = f"  x {row.times:,}" if row.times > 1 else ""
-    return f"{row.text}{times}"
+    return f"{printable(row.text)}{times}"
 
 
 def _table(shown: Sequence[Row], width: int) -> RenderableType:
     """The tree. What gives way where there is little room is the last column, then the names."""
-    cells = [(row.shape, row.dtype, row.device, size_of(row)) for row in shown]
+    cells = [(row.shape, printable(row.dtype), printable(row.device), size_of(row)) for row in shown]
     heads = ("shape", "dtype", "device", "bytes")
     fixed = 2 + sum(max(len(head), *(len(one[at]) for one in cells)) + 2 for at, head in enumerate(heads))
     longest = max(2 * min(row.level, 12) + len(name_of(row)) + 4 for row in shown)
-    extra = max(len(_extra(row)) for row in shown) + 2
+    extra = max(len(extra_of(row)) for row in shown) + 2
     with_extra = width - fixed - extra >= min(longest, 40)
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
     room = width - fixed - (extra if with_extra else 0)
@@ -161,12 +166,13 @@ def _table(shown: Sequence[Row], width: int) -> RenderableType:
             name.append(" ...", style="dim")
         quiet = "dim" if row.entry is None else ""
         line = [name, Text(shape, quiet), Text(dtype, quiet), Text(device, "cyan"), Text(size, quiet)]
-        table.add_row(*line, *([Text(_extra(row), "dim")] if with_extra else []))
+        table.add_row(*line, *([Text(extra_of(row), "dim")] if with_extra else []))
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 
-def _extra(row: Row) -> str:
-    return ", ".join(word for word in (row.title, row.note) if word)
+def extra_of(row: Row) -> str:
+    """What its class or role is, and what is odd about it."""
+    return printable(", ".join(word for word in (row.title, row.note) if word))
 
 
 def _shared(groups: Sequence[Shared], heading: str, *, every: bool) -> Iterator[RenderableType]:
@@ -177,7 +183,7 @@ def _shared(groups: Sequence[Shared], heading: str, *, every: bool) -> Iterator[
     shown = groups if every else groups[:_GROUPS]
     for group in shown:
         paths = group.paths if every else group.paths[:3]
-        text = " = ".join(paths)
+        text = printable(" = ".join(paths))
         if group.count > len(paths):
             text += f" and {group.count - len(paths)} more"
         size = f"  {format_bytes(group.nbytes)}" if group.nbytes else ""

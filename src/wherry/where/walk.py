@@ -31,55 +31,79 @@ REGISTERED = (Kind.PARAMETER, Kind.BUFFER, Kind.MODULE)
 class Branch:
     """An object on the way, which may hold tensors.
 
+    It never refers to itself, so that what it keeps goes with it, and does not wait for the garbage collector.
+
     Attributes:
         parent, step: What it hangs in and how; None at a root.
         value: The object.
         root: How the root is written.
-        home: The outermost module around it, or itself where it is one; None outside of modules.
-        moves: Whether `home.to()` reaches it.
+        sort: What its class is.
+        moves: Whether the `to` of the outermost module around it, or itself, reaches it.
         about: The parameter whose state it is, in an optimizer.
-        optimizer: The optimizer around it, or itself where it is one; None outside.
-        top: The part of the root that it belongs to, or None for the root.
-        anchor: The innermost module around it, or itself, that `home.to()` reaches.
         attributes: Whether it is a tensor, and what hangs in it is meant.
         node: For who builds a tree of it; -1 at first.
     """
 
     __slots__ = (
+        "_anchor",
+        "_home",
+        "_optimizer",
+        "_top",
         "about",
-        "anchor",
         "attributes",
-        "home",
         "moves",
         "node",
-        "optimizer",
         "parent",
         "root",
+        "sort",
         "step",
-        "top",
         "value",
     )
 
     def __init__(
-        self, parent: Branch | None, step: Step | None, value: Any, root: str, *, attributes: bool = False
+        self, parent: Branch | None, step: Step | None, value: Any, root: str, sort: Sort, *, attributes: bool = False
     ) -> None:
         self.parent = parent
         self.step = step
         self.value = value
         self.root = root
+        self.sort = sort
         self.attributes = attributes
-        self.about: Any = None if parent is None else parent.about
         self.node = -1
-        above = None if parent is None else parent.optimizer
-        self.optimizer: Branch | None = self if above is None and tree.is_optimizer(value) else above
-        self.top: Branch | None = None if parent is None else parent.top or self
-        within = None if parent is None else parent.home
-        if within is None:
-            self.home, self.moves = (self, True) if tree.is_module(value) else (None, False)
-        else:
-            self.home = within
-            self.moves = parent is not None and parent.moves and step is not None and step.kind is Kind.MODULE
-        self.anchor: Branch | None = self if self.moves else None if parent is None else parent.anchor
+        self.about: Any = None
+        self._optimizer: Branch | None = None
+        self._top: Branch | None = None
+        self._home: Branch | None = None
+        self._anchor: Branch | None = None
+        if parent is None or step is None:
+            self.moves = sort.is_module
+            return
+        self.about = parent.about
+        self._optimizer = parent.optimizer
+        self._top = parent.top
+        self._home = parent.home
+        self._anchor = parent.anchor
+        self.moves = (parent.moves and step.kind is Kind.MODULE) if self._home is not None else sort.is_module
+
+    @property
+    def optimizer(self) -> Branch | None:
+        """The outermost optimizer around it, or itself where it is one; None outside."""
+        return self if self._optimizer is None and self.sort.is_optimizer else self._optimizer
+
+    @property
+    def top(self) -> Branch | None:
+        """The part of the root that it belongs to, or None for the root."""
+        return self if self._top is None and self.parent is not None else self._top
+
+    @property
+    def home(self) -> Branch | None:
+        """The outermost module around it, or itself where it is one; None outside of modules."""
+        return self if self._home is None and self.sort.is_module else self._home
+
+    @property
+    def anchor(self) -> Branch | None:
+        """The innermost module around it, or itself, that the `to` of the outermost one reaches."""
+        return self if self.moves else self._anchor
 
     def up(self) -> Iterator[Branch]:
         """Itself, its parent, and so on to the root."""
@@ -92,6 +116,30 @@ class Branch:
         """How a person would write it."""
         texts = [branch.root if branch.step is None else branch.step.text for branch in self.up()]
         return "".join(reversed(texts))
+
+
+class Sort:
+    """What the class of an object is, found out once for each class in a walk.
+
+    Attributes:
+        kind: What the walk does with it.
+        is_module, is_optimizer: As `tree` says.
+        managed: Of a module, whether it is one of torch's wrappers, of which only what is registered is looked into.
+        plain: Of a module, whether it is no container besides.
+        bodies: What stands in the bodies of a module's classes; None until somebody asks.
+    """
+
+    __slots__ = ("bodies", "is_module", "is_optimizer", "kind", "managed", "plain")
+
+    def __init__(self, obj: Any) -> None:
+        self.kind = _sort(obj)
+        self.is_module = tree.is_module(obj)
+        self.is_optimizer = tree.is_optimizer(obj)
+        self.managed = self.is_module and _comes_from(obj, _MANAGED + _INNARDS)
+        self.plain = self.is_module and not any(
+            tree.is_a(obj, cls) for cls in (dict, list, tuple, deque, set, frozenset)
+        )
+        self.bodies: list[tuple[Step, Any]] | None = None
 
 
 class Leaf:
@@ -144,7 +192,7 @@ _LATER = object()
 _CACHED = type(functools.lru_cache(len))  # the class has no public name
 
 _LOGGING = (logging.Logger, logging.Handler, logging.Manager)
-_PLAIN = frozenset({int, float, str, bool, type(None)})
+_PLAIN = tree.ids(int, float, str, bool, type(None))
 _INNARDS = ("torch.fx", "torch._dynamo", "torch._inductor", "torch._subclasses", "torch._guards", "torch._functorch")
 _MANAGED = ("torch.nn.parallel", "torch.distributed")
 """Wrappers that keep lists of what they wrap for themselves."""
@@ -158,13 +206,18 @@ def is_array(obj: object) -> bool:
 def _sort(obj: Any) -> int:
     if tree.is_tensor(obj) or is_array(obj):
         return _LEAF
-    if tree.is_opaque(obj) or any(cls in tree.mro(obj) for cls in _LOGGING):
+    if tree.is_opaque(obj) or any(tree.is_a(obj, cls) for cls in _LOGGING) or _is_script_method(obj):
         return _OPAQUE
     if tree.has_class(obj, "torch.utils.data.dataset", "Dataset") or tree.has_class(
         obj, "torch.utils.data.dataloader", "DataLoader"
     ):
         return _DATA
     return _OPAQUE if _comes_from(obj, _INNARDS) and not tree.is_module(obj) else _BRANCH
+
+
+def _is_script_method(obj: Any) -> bool:
+    """Whether it is a method of a scripted module, whose source is kept beside it with modules that have been replaced."""
+    return tree.name_of(type(obj)) == "ScriptMethod" and tree.module_of(type(obj)).startswith("torch")
 
 
 def walk(roots: Iterable[tuple[str, Any]]) -> Iterator[Leaf | Again]:
@@ -178,17 +231,15 @@ def walk(roots: Iterable[tuple[str, Any]]) -> Iterator[Leaf | Again]:
     """
     seen: set[int] = set()
     keep: list[Any] = []  # so that no identity is used twice
-    sorts: dict[int, int] = {}
+    sorts: dict[int, Sort] = {}
     names: dict[int, tuple[Any, Leaf]] = {}  # the first path to each parameter
     queues: tuple[deque[Branch], ...] = (deque(), deque(), deque())
-    for text, value in roots:
-        queues[2 if tree.is_optimizer(value) else 0].append(Branch(None, None, value, text))
 
-    def sort(value: Any) -> int:
+    def sort_of(value: Any) -> Sort:
         cls = type(value)
         found = sorts.get(id(cls))  # not the class itself: its hash may be its metaclass's own
         if found is None:
-            found = sorts[id(cls)] = _sort(value)
+            found = sorts[id(cls)] = Sort(value)
             keep.append(cls)
         return found
 
@@ -197,15 +248,18 @@ def walk(roots: Iterable[tuple[str, Any]]) -> Iterator[Leaf | Again]:
             names[id(leaf.value)] = (leaf.value, leaf)
         return leaf
 
+    for text, value in roots:
+        sort = sort_of(value)
+        queues[2 if sort.is_optimizer else 0].append(Branch(None, None, value, text, sort))
     while queue := next((queue for queue in queues if queue), None):
         start = queue.popleft()
-        kind = sort(start.value)
+        kind = start.sort.kind
         if kind == _LEAF and not start.attributes:
             yield note(Leaf(start.parent, start.step, start.value, start.root))
         if kind == _OPAQUE or (kind == _LEAF and not start.attributes):
             continue
         if id(start.value) in seen:
-            if _is_named(start.value):
+            if start.sort.is_module or start.sort.is_optimizer:
                 yield Again(start)
             continue
         seen.add(id(start.value))
@@ -214,61 +268,60 @@ def walk(roots: Iterable[tuple[str, Any]]) -> Iterator[Leaf | Again]:
         while stack:
             branch, parts = stack[-1]
             for step, value, about in parts:
-                kind = sort(value)
+                sort = sort_of(value)
+                kind = sort.kind
                 if kind == _OPAQUE or (kind == _DATA and branch.home is not None):
                     continue
                 later = about is _LATER
                 if kind == _LEAF and not later:
                     yield note(Leaf(branch, step, value, branch.root))
                     if step.kind is Kind.PARAMETER and tree.instance_dict(value):
-                        queues[1].append(Branch(branch, step, value, branch.root, attributes=True))
+                        queues[1].append(Branch(branch, step, value, branch.root, sort, attributes=True))
                     continue
-                inner = Branch(branch, step, value, branch.root)
+                inner = Branch(branch, step, value, branch.root, sort)
                 if step.kind is Kind.STATE:
                     inner.about = about
-                if later or tree.is_optimizer(value):
-                    queues[2 if tree.is_optimizer(value) else 1].append(inner)
+                if later or sort.is_optimizer:
+                    queues[2 if sort.is_optimizer else 1].append(inner)
                 elif id(value) not in seen:
                     seen.add(id(value))
                     keep.append(value)
                     stack.append((inner, _parts(inner, names)))
                     break
-                elif _is_named(value):
+                elif sort.is_module:
                     yield Again(inner)
             else:
                 stack.pop()
 
 
-def _is_named(obj: object) -> bool:
-    return tree.is_module(obj) or tree.is_optimizer(obj)
-
-
 def _parts(branch: Branch, names: dict[int, tuple[Any, Leaf]]) -> Iterator[tuple[Step, Any, Any]]:
     """The parts of an object, each with `_LATER` if it waits until what is registered has its names, or a state's parameter."""
-    obj = branch.value
+    obj, sort = branch.value, branch.sort
     if branch.attributes:
         for name, value in list(tree.instance_dict(obj).items()):
             if type(name) is str and name[:1] != "_":
                 yield Step(Kind.ATTRIBUTE, name, f".{name}"), value, None
     elif type(obj) is list or type(obj) is tuple:  # what a million items are in, most of them numbers
         for index, value in enumerate(list(obj)):
-            if type(value) not in _PLAIN:
+            if id(type(value)) not in _PLAIN:
                 yield Step(Kind.ITEM, index, f"[{index}]"), value, None
     elif type(obj) is dict:
         for key, value in list(obj.items()):
-            if type(value) not in _PLAIN:
+            if id(type(value)) not in _PLAIN:
                 yield tree.item_step(key), value, None
-    elif tree.is_optimizer(obj):
+    elif sort.is_optimizer:
         yield from _of_optimizer(branch, names)
-    elif tree.is_module(obj):
-        managed = _comes_from(obj, _MANAGED + _INNARDS)
-        for step, value in tree.children(obj, most=None):
+    elif sort.is_module:
+        parts = tree.parts_of_module(obj, but=_PLAIN) if sort.plain else tree.children(obj, most=None)
+        for step, value in parts:
             if step.kind in REGISTERED:
                 yield step, value, None
-            elif not managed and not _is_innard(value) and not _is_recomputed(obj, step):
+            elif not sort.managed and not _is_innard(value) and not _is_recomputed(obj, step):
                 yield step, value, _LATER
-        if not managed:
-            for step, value in _of_classes(obj):
+        if not sort.managed:
+            if sort.bodies is None:
+                sort.bodies = list(_of_classes(obj))
+            for step, value in sort.bodies:
                 yield step, value, _LATER
     elif type(obj) is _CACHED:
         yield Step(Kind.BOUND, None, ".__wrapped__"), obj.__wrapped__, None
@@ -301,16 +354,20 @@ def _of_optimizer(branch: Branch, names: dict[int, tuple[Any, Leaf]]) -> Iterato
             yield step, value, None
 
 
+_METHODS = tree.ids(staticmethod, classmethod)
+_CALLABLES = tree.ids(types.FunctionType, _CACHED, functools.partial)
+
+
 def _of_classes(obj: object) -> Iterator[tuple[Step, Any]]:
     """What stands in the bodies of a module's own classes: tensors, what holds them, and functions that captured some."""
     for cls in tree.mro(obj):
-        module = type.__dict__["__dict__"].__get__(cls).get("__module__")
+        module = tree.own_dict(cls).get("__module__")
         if type(module) is not str or module.partition(".")[0] in ("torch", "builtins", "typing", "abc"):
             continue
-        for name, value in list(type.__dict__["__dict__"].__get__(cls).items()):
-            inner = value.__func__ if type(value) in (staticmethod, classmethod) else value
+        for name, value in list(tree.own_dict(cls).items()):
+            inner = value.__func__ if id(type(value)) in _METHODS else value
             plain = any(tree.is_a(inner, base) for base in (list, tuple, dict, set))
-            callable_ = type(inner) in (types.FunctionType, _CACHED, functools.partial)
+            callable_ = id(type(inner)) in _CALLABLES
             if (plain or callable_ or tree.is_tensor(inner) or tree.is_module(inner)) and name[:2] != "__":
                 yield Step(Kind.CLASS, name, f".{name}"), inner
 

@@ -44,6 +44,11 @@ def test_a_folder_is_its_only_checkpoint(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a file that lacks it": ({"a": "one.bin", "z": "two.bin"}, "'z' should be in 'two.bin', and is not"),
     "a file elsewhere": ({"a": "../one.bin"}, "it names '../one.bin', which is no file beside it"),
+    "the folder above": ({"a": ".."}, "it names '..', which is no file beside it"),
+    "itself": (
+        {"a": "pytorch_model.bin.index.json"},
+        "it names 'pytorch_model.bin.index.json', which is no file beside it",
+    ),
     "a number": ({"a": 1}, "it has no weight_map that says which tensor is in which file"),
 }
 
@@ -62,6 +67,14 @@ def test_a_shard_that_is_missing(tmp_path: Path) -> None:
 
     with pytest.raises(FileNotFoundError, match="two.bin: there is no such file"):
         where(index)
+
+
+def test_a_folder_whose_index_names_a_shard_that_is_missing(tmp_path: Path) -> None:
+    shards(tmp_path)
+    (tmp_path / "two.bin").unlink()
+
+    with pytest.raises(FileNotFoundError, match="two.bin: there is no such file"):
+        where(tmp_path)
 
 
 def test_an_index_that_is_no_json(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import struct
+import sys
 import tracemalloc
 import zipfile
 from collections import OrderedDict
@@ -147,6 +148,67 @@ def test_a_whole_model_is_refused_by_its_classes(tmp_path: Path, *, zipped: bool
     )
 
 
+class Tagged(torch.Tensor):
+    """A class of a program."""
+
+
+@FORMATS
+def test_a_tensor_of_a_class_of_the_program_is_called_that(tmp_path: Path, *, zipped: bool) -> None:
+    """A whole model it is not."""
+    path = save({"w": torch.ones(2).as_subclass(Tagged)}, tmp_path / "a.pt", zipped=zipped)
+
+    with pytest.raises(BadCheckpoint) as raised:
+        where(path)
+
+    assert str(raised.value) == (
+        f"{path}: it holds a tensor of the class {Tagged.__module__}.Tagged, whose code would have to run to load it, which "
+        "torch.load(weights_only=True) does not allow. Where you trust it, load it with torch.load(..., weights_only=False) "
+        "and save plain tensors: tensor.as_subclass(torch.Tensor)."
+    )
+
+
+class Settings:
+    """Another one."""
+
+
+def test_an_object_of_the_program_makes_no_whole_model(tmp_path: Path) -> None:
+    path = save({"w": torch.ones(2), "args": Settings()}, tmp_path / "a.pt")
+
+    with pytest.raises(
+        BadCheckpoint, match=rf"loading it would run code or classes: {Settings.__module__}.Settings, which"
+    ):
+        where(path)
+
+
+@pytest.mark.filterwarnings("ignore")
+@FORMATS
+def test_a_jagged_tensor_is_its_values_and_offsets(tmp_path: Path, *, zipped: bool) -> None:
+    jagged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+
+    path = save({"a": jagged, "b": jagged}, tmp_path / "a.pt", zipped=zipped)
+
+    assert facts(path) == {"checkpoint['a']": ("cpu", "float32", None, 5 * 4 + 3 * 8, "NestedTensor")}
+    assert torch.load(path, weights_only=True)["a"].is_nested  # so it is not refused here
+
+
+@FORMATS
+def test_what_hangs_in_a_tensor_is_listed(tmp_path: Path, *, zipped: bool) -> None:
+    param, plain = nn.Parameter(torch.ones(2)), torch.ones(3)
+    param.tag = torch.ones(5)
+    param._private = torch.ones(7)
+    plain.more = [torch.ones(1), {"x": param}]
+
+    path = save({"p": param, "l.q": plain}, tmp_path / "a.pt", zipped=zipped)
+
+    assert facts(path) == {
+        "checkpoint['p']": ("cpu", "float32", (2,), 8, ""),
+        "checkpoint['p'].tag": ("cpu", "float32", (5,), 20, ""),
+        "checkpoint['l.q']": ("cpu", "float32", (3,), 12, ""),
+        "checkpoint['l.q'].more[0]": ("cpu", "float32", (1,), 4, ""),
+    }
+    assert [entry.path for entry in where(save(param, path, zipped=zipped))] == ["checkpoint", "checkpoint.tag"]
+
+
 def archive(path: Path, pickled: bytes, **records: bytes) -> Path:
     with zipfile.ZipFile(path, "w") as made:
         made.writestr("a/data.pkl", pickled)
@@ -243,6 +305,36 @@ def test_no_damage_is_more_than_an_error(tmp_path: Path, *, zipped: bool) -> Non
             where(other)
         except BadCheckpoint:
             continue
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "a.pt"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)  # with something in it: whoever reads gets an answer, and this test an end
+    os.write(end, bytes(1000))
+
+    with pytest.raises(BadCheckpoint) as raised:
+        where(pipe)
+    os.close(end)
+
+    assert raised.value.reason == "it is a named pipe, not a file"
+
+
+ODD: dict[str, tuple[str, str]] = {
+    "a device": ("/dev/zero", "it is a device, not a file"),
+    "a name too long": ("x" * 300, "it cannot be read (File name too long)"),
+    "a name that is none": ("a\0b", "it is no name of a file (embedded null byte)"),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names of Unix")
+@pytest.mark.parametrize(("path", "reason"), ODD.values(), ids=ODD)
+def test_what_is_no_file_is_said_to_be_none(path: str, reason: str) -> None:
+    with pytest.raises(BadCheckpoint) as raised:
+        where(path)
+
+    assert raised.value.reason == reason
 
 
 def test_five_gigabytes_take_no_memory(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ None of it imports torch. What a file is, is told by its first bytes rather than
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 from wherry.errors import BadCheckpoint, CheckpointMissing
@@ -33,17 +35,9 @@ def look(path: str) -> Listed:
     """What is in a checkpoint."""
     from wherry.where.files import safetensors, sharded, zipped
 
-    if Path(path).is_dir():
+    start = _start(path)
+    if start is None:
         return sharded.read_folder(path)
-    try:
-        with Path(path).open("rb") as file:
-            start = file.read(512)
-    except FileNotFoundError:
-        folder = Path(path).parent
-        near = [str(p) for p in folder.iterdir() if p.suffix == Path(path).suffix] if folder.is_dir() else []
-        raise CheckpointMissing(path, near=near) from None
-    except OSError as err:
-        raise BadCheckpoint(path, f"it cannot be read ({err.strerror or err})") from err
     if not start:
         raise BadCheckpoint(path, "it is empty")
     if path.endswith(".index.json"):
@@ -64,3 +58,32 @@ def look(path: str) -> Listed:
     raise BadCheckpoint(
         path, "it is no checkpoint: neither a zip archive or pickle, as torch.save writes them, nor safetensors"
     )
+
+
+def _start(path: str) -> bytes | None:
+    """How a file begins; None where it is a folder."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - pathlib keeps some errors for itself
+        if stat.S_ISREG(mode):
+            with Path(path).open("rb") as file:
+                return file.read(512)
+    except FileNotFoundError:
+        folder = Path(path).parent
+        near = [str(p) for p in folder.iterdir() if p.suffix == Path(path).suffix] if folder.is_dir() else []
+        raise CheckpointMissing(path, near=near) from None
+    except OSError as err:
+        raise BadCheckpoint(path, f"it cannot be read ({err.strerror or err})") from err
+    except ValueError as err:
+        raise BadCheckpoint(path, f"it is no name of a file ({err})") from err
+    if stat.S_ISDIR(mode):
+        return None
+    # To open it, or to read it, could wait for ever.
+    raise BadCheckpoint(path, f"it is {_special(mode)}, not a file")
+
+
+def _special(mode: int) -> str:
+    """What is in the place of a file."""
+    for is_one, name in ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket")):
+        if is_one(mode):
+            return name
+    return "a device"

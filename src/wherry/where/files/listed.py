@@ -7,7 +7,7 @@ Keys such as "layers.0.attn.weight" make a tree of rows, while the path stays wh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from wherry.tree import item_step
@@ -43,6 +43,7 @@ class Saved:
         would_be: What it would take, where it has no data: saved on meta.
         requires_grad: Whether autograd records it.
         note: What is odd about it: "sparse_coo", or "".
+        attributes: What hangs in it, by name.
     """
 
     storages: tuple[Storage, ...]
@@ -52,6 +53,7 @@ class Saved:
     would_be: int = 0
     requires_grad: bool = False
     note: str = ""
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,7 @@ def _leaves(value: Any) -> Iterator[tuple[Branch | None, str, str | None, Saved]
     """Every tensor with what holds it. A stack, since a file may nest deeper than Python recurses."""
     if isinstance(value, Saved):
         yield None, "checkpoint", None, value
-        return
-    root = Branch(None, "checkpoint", type(value).__name__)
+    root = Branch(None, "checkpoint", _title(value))
     seen: set[int] = {id(value)}
     stack: list[tuple[Branch, Iterator[tuple[str, str | None, Branch | None, Any]]]] = [(root, _parts(root, value))]
     while stack:
@@ -136,17 +137,29 @@ def _leaves(value: Any) -> Iterator[tuple[Branch | None, str, str | None, Saved]
         for text, label, below, part in parts:
             if isinstance(part, Saved):
                 yield below or branch, text, label, part
-            elif isinstance(part, dict | list | tuple | set) and id(part) not in seen:
+            if (isinstance(part, dict | list | tuple | set) or _has_attributes(part)) and id(part) not in seen:
                 seen.add(id(part))
-                inner = Branch(below or branch, text, type(part).__name__, label)
+                inner = Branch(below or branch, text, _title(part), label)
                 stack.append((inner, _parts(inner, part)))
                 break
         else:
             stack.pop()
 
 
+def _title(value: Any) -> str:
+    return "Tensor" if isinstance(value, Saved) else type(value).__name__
+
+
+def _has_attributes(value: Any) -> bool:
+    return isinstance(value, Saved) and bool(value.attributes)
+
+
 def _parts(owner: Branch, value: Any) -> Iterator[tuple[str, str | None, Branch | None, Any]]:
     """The parts of a container: how each is written and shown, and the branch that its key makes, if it has dots."""
+    if isinstance(value, Saved):
+        for name, part in value.attributes.items():
+            yield f".{name}", None, None, part
+        return
     if not isinstance(value, dict):
         for index, part in enumerate(value):
             yield f"[{index}]", None, None, part

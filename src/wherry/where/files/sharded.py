@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wherry.errors import BadCheckpoint
 from wherry.where.files.listed import Listed, Saved
+from wherry.where.printable import printable
 
 
 def read_index(path: str) -> Listed:
@@ -23,7 +24,7 @@ def read_index(path: str) -> Listed:
     try:
         index = json.loads(Path(path).read_bytes())
     except (ValueError, RecursionError) as err:
-        raise BadCheckpoint(path, f"it is no JSON ({str(err)[:80]})") from err
+        raise BadCheckpoint(path, f"it is no JSON ({printable(str(err)[:80])})") from err
     names = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
         raise BadCheckpoint(path, "it has no weight_map that says which tensor is in which file")
@@ -31,11 +32,12 @@ def read_index(path: str) -> Listed:
     files = list(dict.fromkeys(names.values()))
     folder = Path(path).parent
     for file in files:
-        if Path(file).name != file or "\\" in file:
+        beside = folder / file
+        if Path(file).name != file or "\\" in file or file.endswith(".index.json") or beside.is_dir():
             raise BadCheckpoint(path, f"it names {file[:100]!r}, which is no file beside it")
-        part = look(str(folder / file))
+        part = look(str(beside))
         if not isinstance(part.value, dict):
-            raise BadCheckpoint(str(folder / file), "it holds no dictionary of tensors")
+            raise BadCheckpoint(str(beside), "it holds no dictionary of tensors")
         tensors.update({key: value for key, value in part.value.items() if names.get(key) == file})
     missing = [name for name in names if name not in tensors]
     if missing:
@@ -52,12 +54,15 @@ def read_folder(path: str) -> Listed:
     """
     from wherry.where.files import look
 
-    files = sorted(p.name for p in Path(path).iterdir() if p.is_file())
+    try:
+        files = sorted(p.name for p in Path(path).iterdir() if p.is_file())
+    except OSError as err:
+        raise BadCheckpoint(path, f"it is a folder that cannot be read ({err.strerror or err})") from err
     for ending in ("safetensors.index.json", ".index.json", ".safetensors", (".pt", ".pth", ".bin", ".ckpt")):
         found = [name for name in files if name.endswith(ending)]
         if len(found) == 1:
             return look(str(Path(path) / found[0]))
         if found:
-            named = ", ".join(found[:5]) + (" ..." if len(found) > 5 else "")
+            named = printable(", ".join(found[:5])) + (" ..." if len(found) > 5 else "")
             raise BadCheckpoint(path, f"it is a folder with {len(found)} checkpoints", fix=f"Name one of {named}")
     raise BadCheckpoint(path, "it is a folder without a checkpoint")

@@ -17,10 +17,12 @@ import math
 import pickle
 import pickletools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, BinaryIO, ClassVar
 
 from wherry.errors import BadCheckpoint
 from wherry.where.files.listed import Saved, Storage
+from wherry.where.printable import printable
 
 ITEMSIZE = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8,
@@ -80,7 +82,7 @@ class Reader(_Unpickler):
     def persistent_load(self, pid: Any) -> Any:
         """A storage, of which the pickle has the key."""
         if type(pid) is not tuple or len(pid) < 5 or pid[0] != "storage":
-            raise BadCheckpoint(self.path, f"it refers to something that is no storage ({str(pid)[:60]})")
+            raise BadCheckpoint(self.path, f"it refers to something that is no storage ({printable(str(pid)[:60])})")
         _, kind, key, location, numel = pid[:5]
         if type(key) is not str or type(location) is not str or type(numel) is not int or numel < 0:
             raise BadCheckpoint(self.path, "it describes a storage without a key, a device and a size")
@@ -104,9 +106,9 @@ class Reader(_Unpickler):
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
 
     def load_build(self) -> None:
-        """A state for an object: an OrderedDict gets attributes (`_metadata`), all else has none."""
+        """A state for an object: what an OrderedDict or a range of torch.compile would get, and ours do without."""
         state = self.stack.pop()
-        if not isinstance(self.stack[-1], dict | Saved):
+        if not isinstance(self.stack[-1], dict | Saved | _Range):
             raise Refused(f"the state of a {type(self.stack[-1]).__name__} ({type(state).__name__})")
 
     dispatch[pickle.BUILD[0]] = load_build
@@ -155,12 +157,12 @@ def load(
         raise BadCheckpoint(path, "its pickle is nested deeper than Python can read") from None
     except Exception as err:
         # A damaged pickle makes the unpickler fail in any way: KeyError of its memo, IndexError of its stack ...
-        raise BadCheckpoint(path, f"its pickle is damaged ({type(err).__name__}: {str(err)[:80]})") from err
+        raise BadCheckpoint(path, f"its pickle is damaged ({type(err).__name__}: {printable(str(err)[:80])})") from err
 
 
 def _refusal(file: BinaryIO, start: int, path: str, first: str) -> BadCheckpoint:
     """The error for a pickle that names what is not allowed, with all such names."""
-    names = [first]
+    names, words = [first], set[str]()
     try:
         file.seek(start)
         strings: list[str] = []
@@ -171,22 +173,45 @@ def _refusal(file: BinaryIO, start: int, path: str, first: str) -> BadCheckpoint
                 names.append(".".join(strings[-2:]))
             elif isinstance(argument, str):
                 strings = [*strings[-1:], argument]
+                if argument in _OF_MODULES:
+                    words.add(argument)
     except Exception:  # noqa: BLE001, S110 - a damaged rest: the first name is known
         pass
     refused = [name for name in dict.fromkeys(names) if stand_in(*_split(name)) is None]
     refused.sort(key=lambda name: name.startswith("torch."))  # the program's own first
-    shown = ", ".join(refused[:6]) + (f" and {len(refused) - 6} more" if len(refused) > 6 else "")
-    whole = any(name.startswith(("__main__.", "torch.nn.modules.")) for name in refused)
-    what = (
-        "it is a whole pickled model, and loading it would run code of"
-        if whole
-        else "loading it would run code or classes:"
+    shown = printable(", ".join(name[:200] for name in refused[:6]))
+    shown += f" and {len(refused) - 6} more" if len(refused) > 6 else ""
+    fix = (
+        "Where you trust it, load it with torch.load(..., weights_only=False) and save tensors alone: "
+        "torch.save(model.state_dict(), ...)."
     )
-    return BadCheckpoint(
-        path, f"{what} {shown}, which torch.load(weights_only=True) does not allow",
-        fix="Where you trust it, load it with torch.load(..., weights_only=False) and save tensors alone: "
-        "torch.save(model.state_dict(), ...).",
-    )  # fmt: skip
+    cls = _class_of_tensor(names, refused)
+    if words == _OF_MODULES:
+        what = f"it is a whole pickled model, and loading it would run code of {shown}"
+    elif cls is not None and refused == [cls]:
+        what = f"it holds a tensor of the class {shown}, whose code would have to run to load it"
+        fix = (
+            "Where you trust it, load it with torch.load(..., weights_only=False) and save plain tensors: "
+            "tensor.as_subclass(torch.Tensor)."
+        )
+    else:
+        what = f"loading it would run code or classes: {shown}"
+    return BadCheckpoint(path, f"{what}, which torch.load(weights_only=True) does not allow", fix=fix)
+
+
+_OF_MODULES = {"_parameters", "_modules"}
+"""What the state of every pickled module has."""
+
+
+def _class_of_tensor(names: list[str], refused: list[str]) -> str | None:
+    """The class of the first tensor in a pickle whose class is not allowed. It follows what rebuilds it and another function."""
+    if _OF_TYPE not in names:
+        return None
+    at = names.index(_OF_TYPE)
+    return next((name for name in names[at + 1 : at + 3] if name in refused), None)
+
+
+_OF_TYPE = "torch._tensor._rebuild_from_type_v2"
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -222,12 +247,19 @@ def _quantized(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) ->
     return Saved(plain.storages, plain.dtype, plain.shape, plain.layout, note="quantized")
 
 
-def _parameter(data: Any, *rest: Any) -> Any:
+def _parameter(data: Any, requires_grad: Any = False, hooks: Any = None, state: Any = None) -> Any:
     if not isinstance(data, Saved):
         return data
-    return Saved(
-        data.storages, data.dtype, data.shape, data.layout, data.would_be, bool(rest) and rest[0] is True, data.note
-    )
+    return replace(data, requires_grad=requires_grad is True, attributes=_attributes(state))
+
+
+def _attributes(state: Any) -> dict[str, Any]:
+    """What hangs in a tensor, of the state of an object: its dictionary, or that and its slots."""
+    found: dict[str, Any] = {}
+    for part in state if isinstance(state, tuple) else (state,):
+        if isinstance(part, dict):
+            found.update({name: value for name, value in part.items() if type(name) is str and name[:1] != "_"})
+    return found
 
 
 def _sparse(layout: Any, data: Any) -> Saved:
@@ -250,19 +282,30 @@ def _on_meta(dtype: Any, size: Any, stride: Any, requires_grad: Any) -> Saved:
     return Saved((), str(dtype), shape, (), math.prod(shape) * ITEMSIZE.get(str(dtype), 1), requires_grad is True)
 
 
+def _jagged(parts: Any) -> Saved:
+    if not isinstance(parts, dict) or not isinstance(parts.get("values"), Saved):
+        raise TypeError("a jagged tensor without values")
+    cache = parts.get("_metadata_cache")
+    held = [*parts.values(), *(cache.values() if isinstance(cache, dict) else ())]
+    storages = tuple(storage for part in held if isinstance(part, Saved) for storage in part.storages)
+    return Saved(storages[::-1], parts["values"].dtype, None, requires_grad=parts.get("requires_grad") is True)
+
+
+class _Range:
+    """What torch.compile notes of a size that varies, and a jagged tensor carries along."""
+
+    __slots__ = ()
+
+
 def _from_type(function: Any, cls: Any, args: Any, state: Any) -> Any:
     made = function(*args) if function in _REBUILDERS else None
     if not isinstance(made, Saved):
         return made
-    return Saved(
-        made.storages,
-        made.dtype,
-        made.shape,
-        made.layout,
-        made.would_be,
-        made.requires_grad,
-        str(cls).rpartition(".")[2],
-    )
+    name = str(cls).rpartition(".")[2]
+    return replace(made, note=made.note if name in _PLAIN else name, attributes=_attributes(state))
+
+
+_PLAIN = ("Tensor", "Parameter")
 
 
 def _wrapper(cls: Any, dtype: Any, size: Any, *rest: Any) -> Saved:
@@ -298,7 +341,7 @@ def _elsewhere(data: Any, dtype: Any, device: Any, requires_grad: Any) -> Any:
     return _parameter(data, requires_grad)
 
 
-_REBUILDERS = (_tensor, _quantized, _parameter, _sparse, _nested, _on_meta, _wrapper)
+_REBUILDERS = (_tensor, _quantized, _parameter, _sparse, _nested, _jagged, _on_meta, _wrapper)
 
 ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): collections.OrderedDict,
@@ -326,6 +369,10 @@ ALLOWED: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): _elsewhere,
     ("torch._utils", "_rebuild_wrapper_subclass"): _wrapper,
     ("torch._tensor", "_rebuild_from_type_v2"): _from_type,
+    # Allowed once torch.nested and torch._dynamo have been imported, as torch says where they have not.
+    ("torch.nested._internal.nested_tensor", "_rebuild_njt"): _jagged,
+    ("torch.nested._internal.nested_tensor", "NestedTensor"): Name("NestedTensor"),
+    ("torch._dynamo.decorators", "_DimRange"): _Range,
     **{
         ("torch", name): Name(name)
         for name in (

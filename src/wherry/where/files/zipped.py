@@ -16,6 +16,7 @@ from typing import Any
 from wherry.errors import BadCheckpoint
 from wherry.where.files import unpickled
 from wherry.where.files.listed import Listed, Storage
+from wherry.where.printable import printable
 
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of the older format
 _MOST = 512 * 2**20  # bytes of a pickle: more than the names of any model take
@@ -54,13 +55,13 @@ def read(path: str) -> Listed:
             value = unpickled.load(pickled, path, {}, size_of)
     except zipfile.BadZipFile as err:
         raise BadCheckpoint(
-            path, f"it is a damaged zip archive ({str(err).rstrip('.')})",
+            path, f"it is a damaged zip archive ({printable(str(err).rstrip('.'))})",
             fix="The directory of an archive is at its end: if that is missing, the file is truncated.",
         ) from err  # fmt: skip
     except (OSError, NotImplementedError, RuntimeError, EOFError, ValueError, OverflowError) as err:
         if isinstance(err, BadCheckpoint):
             raise
-        raise BadCheckpoint(path, f"it is a damaged zip archive ({str(err)[:80]})") from err
+        raise BadCheckpoint(path, f"it is a damaged zip archive ({printable(str(err)[:80])})") from err
     return Listed(path, "torch.save", value)
 
 
@@ -69,7 +70,7 @@ def _other(path: str, records: dict[str, Any]) -> BadCheckpoint:
         return BadCheckpoint(
             path, "it is an archive of torch.export, which holds a program", fix="Load it with torch.export.load."
         )
-    some = ", ".join(list(records)[:3])
+    some = printable(", ".join(name[:100] for name in list(records)[:3]))
     return BadCheckpoint(
         path, f"it is a zip archive, but none of torch.save: it has no data.pkl (it has {some or 'nothing'})"
     )
