@@ -182,8 +182,8 @@ TABLE: dict[str, tuple[Any, dict[str, str]]] = {
     "state of an optimizer": (
         stepped,
         {
-            f"model.opt.state[model.lin.bias]['{key}']": "Construct the optimizer, model.opt, after the module has moved, "
-            "and load its state after that."
+            f"model.opt.state[model.lin.bias]['{key}']": "Move the optimizer as well, `wherry.move(model.opt, device)`, "
+            "or construct it after the module has moved."
             for key in ("exp_avg", "exp_avg_sq")
         },
     ),
@@ -385,3 +385,18 @@ def test_nesting_of_any_depth() -> None:
 
     assert stray.path == "model.nest" + "[0]" * 100_001
     assert stray.found.value is stray.tensor
+
+
+def test_a_state_that_was_taken_off_the_device_is_one_thing_to_mend() -> None:
+    with wherry.rehearse("cuda"):
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).to("cuda")
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.ones(1, 2, device="cuda")).sum().backward()
+        optimizer.step()
+        wherry.move(optimizer, "cpu")
+
+        text = str(wherry.where({"model": model, "optimizer": optimizer}, name="state"))
+
+    assert text.count("    fix  ") == 1
+    assert "and 7 more  on cpu, not cuda:0" in text
+    assert "`wherry.move(state['optimizer'], 'cuda:0')`" in text

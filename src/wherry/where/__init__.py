@@ -28,7 +28,7 @@ def where(obj: Any, *, name: str | None = None) -> Inventory:
     the host beside others of the same module on an accelerator. In an optimizer: state that is not where its parameter
     is. In anything else: tensors on the host among those on an accelerator, or the reverse where most are on the host. What
     the next `to` of a module would leave behind, but is in place now, is listed after those, as latent. The precise rules,
-    and what is never astray, are in `wherry.where.judge`.
+    and what is never astray, are on its page, docs/where.md.
 
     Args:
         obj: A module, an optimizer, a tensor, a batch or a training state, nested in any way; or the path of a checkpoint

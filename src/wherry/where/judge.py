@@ -97,14 +97,14 @@ def mixed(entries: Sequence[Entry], name: str) -> Iterable[Astray]:
             )
 
 
-def off_parameter(entry: Entry, device: str, parameter: str, optimizer: str) -> Astray:
+def off_parameter(entry: Entry, device: str, optimizer: str) -> Astray:
     """A state of an optimizer that is not where its parameter is."""
     return Astray(
         entry,
         (device,),
         latent=False,
-        why=f"is state of {parameter}, which is on {device}",
-        fix=f"Construct {optimizer} after the model has moved, and load its state after that.",
+        why=f"is the state of a parameter that is on {device}",
+        fix=f"Move it to its parameters, `wherry.move({optimizer}, {device!r})`, or construct it after the model has moved.",
     )
 
 

@@ -150,6 +150,9 @@ def why_of(found: Found) -> str:
     return "is in nothing that moves"
 
 
+_OF_OPTIMIZER = "Move the optimizer as well, `wherry.move({}, device)`, or construct it after the module has moved."
+
+
 def fix_of(found: Found, *, second_name: bool = False) -> str:
     """What to write so that a tensor that is left behind moves from then on.
 
@@ -159,7 +162,7 @@ def fix_of(found: Found, *, second_name: bool = False) -> str:
     """
     for position, (owner, step) in enumerate(zip(found.owners, found.steps, strict=True)):
         if tree.is_optimizer(owner):
-            return f"Construct the optimizer, {found.prefix(position)}, after the model has moved, and load its state after that."
+            return _OF_OPTIMIZER.format(found.prefix(position))
         if tree.is_tensor(owner):
             module = found.prefix(position - 1) if position else "the module"
             return f"Keep it in {module} beside {found.prefix(position)}: `{module}.register_buffer(...)`."
@@ -183,7 +186,7 @@ def _in_module(found: Found, position: int, *, second_name: bool) -> str:
         if kind.kind in (Kind.CELL, Kind.DEFAULT, Kind.BOUND) or kind.text == ".cache[...]":
             return _captured(found, later, place)
         if tree.is_optimizer(found.owners[later]):
-            return f"Construct the optimizer, {found.prefix(later)}, after the module has moved, and load its state after that."
+            return _OF_OPTIMIZER.format(found.prefix(later))
     if name.startswith("_forward"):
         return f"A hook of {found.prefix(position)} holds it: make it a buffer of that module, and read it there in the hook."
     if tree.is_tensor(held):

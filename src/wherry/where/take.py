@@ -114,8 +114,7 @@ class _Taker:
             of = self.seen.get(id(branch.about))
             device = of.device if of is not None else measure_below(branch.about).device
             if device != entry.device and judge.is_somewhere(entry) and branch.optimizer is not None:
-                parameter = "its parameter" if of is None else of.shown
-                self.strays.append(judge.off_parameter(entry, device, parameter, branch.optimizer.path()))
+                self.strays.append(judge.off_parameter(entry, device, branch.optimizer.path()))
                 return
         if branch.home is not None:
             self.left.append((entry, leaf))

@@ -34,6 +34,14 @@ def facts(path: Path) -> dict[str, tuple[Any, ...]]:
 
 
 @FORMATS
+@pytest.mark.parametrize("value", [3, 2.5, True, None, "abc", {1, 2}, torch.float16])
+def test_a_checkpoint_without_tensors_has_none(tmp_path: Path, value: Any, *, zipped: bool) -> None:
+    inventory = where(save(value, tmp_path / "value.pt", zipped=zipped))
+
+    assert (inventory.tensors, inventory.nbytes) == (0, 0)
+
+
+@FORMATS
 @pytest.mark.filterwarnings("ignore")
 def test_every_kind_of_tensor(tmp_path: Path, *, zipped: bool) -> None:
     whole = torch.ones(100)

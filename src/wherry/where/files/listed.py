@@ -160,6 +160,8 @@ def _parts(owner: Branch, value: Any) -> Iterator[tuple[str, str | None, Branch 
         for name, part in value.attributes.items():
             yield f".{name}", None, None, part
         return
+    if not isinstance(value, dict | list | tuple | set | frozenset):
+        return  # a number or a text is a checkpoint, too
     if not isinstance(value, dict):
         for index, part in enumerate(value):
             yield f"[{index}]", None, None, part

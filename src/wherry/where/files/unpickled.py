@@ -183,7 +183,10 @@ def _refusal(file: BinaryIO, start: int, path: str, first: str) -> BadCheckpoint
     shown += f" and {len(refused) - 6} more" if len(refused) > 6 else ""
     fix = (
         "Where you trust it, load it with torch.load(..., weights_only=False) and save tensors alone: "
-        "torch.save(model.state_dict(), ...)."
+        "torch.save(model.state_dict(), ...)"
+    )
+    fix += (
+        "." if words == _OF_MODULES else "; what else belongs there as plain values, such as float(loss) or vars(args)."
     )
     cls = _class_of_tensor(names, refused)
     if words == _OF_MODULES:
