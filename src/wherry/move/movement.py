@@ -60,9 +60,9 @@ class Movement:
         self.modules: list[torch.nn.Module] = []
         self.of_modules: list[Tensor] = []
         self.optimizers: list[Any] = []
-        self.loose: list[
-            Tensor
-        ] = []  # parameters of the optimizers that stand in the object, and in none of its modules
+        # Parameters of the optimizers that stand in the object, and in none of its modules.
+        self.loose: list[Tensor] = []
+        self.outside = set[int]()  # tensors that stand in the object itself
         self.entries: list[in_place.Entry] = []
         self.movers: list[Any] = []
         self.arrays: list[Any] = []
@@ -122,7 +122,8 @@ class Movement:
     def _sort(self) -> None:
         """Find out what there is, and what hangs in objects that move in place."""
         found = self.walk.found
-        self.outside = set(map(id, self.walk.tensors)) if found else set[int]()
+        if found:
+            self.outside.update(map(id, self.walk.tensors))
         position = 0
         while position < len(found):  # it grows: an optimizer may hold another
             role, obj = found[position]
