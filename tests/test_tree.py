@@ -115,7 +115,9 @@ def test_attributes_are_read_statically() -> None:
     assert tree.item([1], 5) is tree.MISSING
 
 
-@pytest.mark.parametrize("make", [list, tuple, deque, set, lambda it: dict.fromkeys(it, 0)], ids=["list", "tuple", "deque", "set", "dict"])
+@pytest.mark.parametrize(
+    "make", [list, tuple, deque, set, lambda it: dict.fromkeys(it, 0)], ids=["list", "tuple", "deque", "set", "dict"]
+)
 def test_of_many_parts_the_first_are_given_or_all(make: Any) -> None:
     many = make(range(3_000))
 

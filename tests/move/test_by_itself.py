@@ -170,3 +170,104 @@ def test_the_device_is_handed_over_as_it_is_taken(cuda: str) -> None:
 
 def test_a_to_that_takes_no_device_is_not_called(cuda: str) -> None:
     assert place(move(OfItsOwnSort(torch.ones(2)), cuda).x) == cuda
+
+
+class Sorted:
+    """Its `to` goes through its parts in another order, and adds one."""
+
+    def __init__(self, **parts: Any) -> None:
+        vars(self).update(parts)
+
+    def to(self, device: Any) -> Sorted:
+        moved = {name: part.to(device) for name, part in sorted(vars(self).items())}
+        return Sorted(where=device, **moved)
+
+
+def test_parts_are_told_apart_by_name_and_not_by_order(cuda: str) -> None:
+    shared = torch.zeros(2)
+
+    moved = move({"w": shared, "it": Sorted(y=shared, x=torch.ones(2))}, cuda)
+
+    assert moved["it"].x.tolist() == [1, 1]
+    assert moved["it"].y is moved["w"]
+
+
+def test_what_is_skipped_is_told_by_name_too(cuda: str) -> None:
+    mine = Sorted(y=torch.zeros(2), x=torch.ones(2))
+
+    moved = move(mine, cuda, skip="y")
+
+    assert moved.y is mine.y
+    assert (place(moved.x), moved.x.tolist()) == (cuda, [1, 1])
+
+
+class Doubles(Pair):
+    def to(self, device: Any) -> Any:
+        return type(self)((self.first * 2).to(device), self.second.half().to(device))
+
+
+def test_what_its_to_computes_is_kept(cuda: str) -> None:
+    x = torch.ones(2)
+
+    moved = move([x, Doubles(x, x)], cuda)[1]
+
+    assert moved.first.tolist() == [2, 2]
+    assert moved.second.dtype is torch.float16
+
+
+class Trainer:
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        self.model = nn.Linear(2, 2, dtype=dtype)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0, momentum=0.9)
+
+    def to(self, device: Any) -> Trainer:
+        self.model.to(device)
+        return self
+
+    def step(self) -> None:
+        device, dtype = self.model.weight.device, self.model.weight.dtype
+        self.model(torch.ones(1, 2, device=device, dtype=dtype)).sum().backward()
+        self.optimizer.step()
+
+
+def test_a_copied_trainer_trains_its_own_model(cuda: str) -> None:
+    mine = Trainer()
+    mine.step()
+    before = mine.model.weight.detach().clone()
+
+    copied = move([mine, mine.model], cuda, copy=True)
+    copied[0].step()
+
+    assert copied[0].model is copied[1]
+    assert not copied[0].model.weight.detach().cpu().equal(before)
+    assert mine.model.weight.equal(before)
+
+
+def test_what_hangs_in_it_moves_as_it_would_beside_it(cuda: str) -> None:
+    trainer = Trainer()
+    trainer.step()
+
+    moved = move(trainer, cuda, dtype=torch.float16)
+
+    assert trainer.model.weight.dtype is torch.float16
+    assert place(trainer.optimizer.state[trainer.model.weight]["momentum_buffer"]) == cuda
+    moved.step()
+
+
+def test_a_float64_module_in_it_is_narrowed_on_the_way() -> None:
+    with rehearse("mps"):
+        with pytest.warns(UserWarning, match=r"became float32"):
+            trainer = move(Trainer(torch.float64), "mps")
+
+        assert trainer.model.weight.dtype is torch.float32
+
+
+def test_all_of_it_goes_back_when_something_else_fails(cuda: str) -> None:
+    trainer = Trainer()
+    trainer.step()
+
+    with pytest.raises(UnmovableLeaf):
+        move([trainer, Refusing()], cuda)
+
+    state = trainer.optimizer.state[trainer.model.weight]
+    assert (place(trainer.model.weight), place(state["momentum_buffer"])) == ("cpu", "cpu")

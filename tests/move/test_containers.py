@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,3 +99,41 @@ def test_what_cleans_up_behind_itself_is_not_made_twice() -> None:
 def test_arrays_in_a_set_are_refused_by_name() -> None:
     with pytest.raises(UnmovableLeaf, match=r"\['a'\] cannot move to numpy: .*unhashable"):
         move({"a": {torch.ones(2)}}, "numpy")
+
+
+class Node:
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+        self.inner = Inner(self)
+
+
+class Inner:
+    def __init__(self, parent: Node) -> None:
+        self.parent = weakref.ref(parent)
+        self.x = parent.x
+
+
+def test_a_weak_reference_into_what_moves_leads_to_its_twin() -> None:
+    node = Node(torch.ones(2))
+
+    moved = move(node, "meta")
+
+    assert moved.inner.parent() is moved
+    assert moved.inner.x is moved.x
+    assert node.inner.parent() is node
+
+
+def test_objects_that_python_makes_in_c_are_copied_as_themselves() -> None:
+    odd = [
+        torch.Tensor.add,
+        str.lower,
+        iter([1]),
+        threading.Lock(),
+        zlib.compressobj(),
+        torch.per_tensor_affine,
+        "".join,
+    ]
+
+    copied = move([odd, torch.ones(2)], "cpu", copy=True)
+
+    assert all(one is other for one, other in zip(copied[0], odd, strict=True))

@@ -184,3 +184,129 @@ def test_a_state_that_does_not_fit_is_named() -> None:
     assert isinstance(failed.value, UnmovableLeaf)
     assert failed.value.path == "obj['optimizer'].state[p]['momentum_buffer']"
     assert str(failed.value).endswith("Free memory there, or move less at a time.")
+
+
+@pytest.mark.parametrize("kind", ["adam", "scaler"])
+def test_counters_and_scales_keep_their_dtype(kind: str, cuda: str) -> None:
+    if kind == "scaler":
+        scaler = torch.amp.GradScaler("cuda")
+        scaler.scale(torch.ones(1, device=cuda))
+        move(scaler, "cpu", dtype=torch.float16)
+
+        assert (scaler._scale.dtype, place(scaler._scale), scaler._device) == (torch.float32, "cpu", "cpu")
+        return
+    param = nn.Parameter(torch.ones(2, device=cuda))
+    optimizer = torch.optim.Adam([param], capturable=True, foreach=False)
+    param.grad = torch.ones_like(param)
+    optimizer.step()
+
+    move([param, optimizer], cuda, dtype=torch.bfloat16)
+
+    state = optimizer.state[param]
+    assert (state["step"].dtype, state["exp_avg"].dtype, param.dtype) == (torch.float32, torch.bfloat16, torch.bfloat16)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_scripted_module_is_copied_to_where_it_should_be(cuda: str) -> None:
+    scripted = torch.jit.script(nn.Linear(2, 2))
+
+    copied = move(scripted, cuda, copy=True)
+
+    assert {place(weight) for weight in copied.parameters()} == {cuda}
+    assert {place(weight) for weight in scripted.parameters()} == {"cpu"}
+
+
+def test_a_copied_optimizer_keeps_what_its_class_added(cuda: str) -> None:
+    param = nn.Parameter(torch.ones(2))
+
+    copied = move([param, torch.optim.LBFGS([param])], cuda, copy=True)
+
+    assert copied[1]._params[0] is copied[1].param_groups[0]["params"][0]
+    assert copied[1]._params[0] is not param
+
+
+@pytest.mark.parametrize("device", ["cuda", "meta"])
+@pytest.mark.parametrize("make", [nn.Parameter, lambda x: x.requires_grad_()])
+def test_a_leaf_beside_its_optimizer_keeps_its_gradient(make: Any, device: str) -> None:
+    with rehearse("cuda"):
+        leaf = make(torch.ones(2))
+        leaf.grad = torch.ones(2)
+        optimizer = torch.optim.SGD([leaf])
+
+        moved = move({"leaf": leaf, "optimizer": optimizer}, device)["leaf"]
+
+        assert moved.grad is not None
+        assert (moved.device.type, moved.grad.device.type) == (device, device)
+        assert optimizer.param_groups[0]["params"][0] is moved
+
+
+class Takes(nn.Linear):
+    """Takes a buffer away, makes another one, and refuses."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.register_buffer("old", torch.ones(2))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Takes:
+        super()._apply(fn, recurse)
+        del self._buffers["old"]
+        self.register_buffer("new", torch.ones(2))
+        raise ValueError("not today")
+
+
+def test_buffers_that_went_and_came_are_put_back(cuda: str) -> None:
+    model, takes = nn.Linear(2, 2), Takes()
+
+    with pytest.raises(UnmovableLeaf, match="not today"):
+        move([model, takes], cuda)
+
+    assert place(model.weight) == "cpu"
+    assert list(takes._buffers) == ["old"]
+
+
+class Notes(nn.Linear):
+    where = "nowhere"
+
+    def to(self, device: Any) -> Notes:
+        self.where = str(device)
+        return super().to(device)
+
+
+def test_what_its_own_to_noted_is_forgotten_when_another_fails(cuda: str) -> None:
+    notes = Notes(2, 2)
+    with pytest.raises(UnmovableLeaf):
+        move([notes, Refuses(2, 2)], cuda)
+    assert notes.where == "nowhere"
+
+    move(notes, cuda)
+    assert notes.where == cuda
+    assert "_apply" not in vars(notes)
+
+
+class Listens(nn.Linear):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Listens:
+        return super()._apply(fn, recurse)
+
+
+def test_strays_that_are_told_last_are_refused_with_everything_put_back(cuda: str) -> None:
+    model = Listens(2, 2)
+    model.extra = torch.ones(2)
+
+    with pytest.raises(StrayTensors):
+        move(model, cuda, strays="error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="extra"):
+            move(model, cuda)
+
+    assert place(model.weight) == "cpu"
+
+
+def test_a_module_that_hangs_in_a_tensor_moves_with_it(cuda: str) -> None:
+    tensor = torch.ones(2)
+    tensor.head = nn.Linear(2, 2)
+
+    moved = move(tensor, cuda)
+
+    assert moved.head is tensor.head
+    assert place(moved.head.weight) == cuda

@@ -721,3 +721,37 @@ def test_a_lazy_module_goes_wherever_others_go(device: str) -> None:
         layer = torch.nn.LazyLinear(2).to(device)
 
         assert layer.weight.device.type == device
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda x: x.to("cpu", copy=True),
+        lambda x: x.to(device="cpu", copy=True),
+        lambda x: x.to("cpu", torch.float32, False, True),
+        lambda x: x.to(torch.device("cpu"), copy=True, dtype=torch.float64),
+        lambda x: x.to(copy=True, dtype=torch.float32),
+    ],
+    ids=["text", "keyword", "by position", "device and dtype", "no device"],
+)
+def test_a_copy_on_the_host_is_on_the_host(copy: Callable[[Tensor], Tensor]) -> None:
+    with rehearse("cuda") as rehearsal:
+        there, here = torch.ones(2, device="cuda"), torch.ones(2)
+        before = rehearsal.statistics().h2d_nbytes
+        copied = copy(here)
+        there + there
+
+        assert copied.device.type == "cpu"
+        assert copied.data_ptr() != here.data_ptr()
+        assert rehearsal.statistics().h2d_nbytes == before
+        with pytest.raises(RuntimeError, match="same device"):
+            copied + there
+
+
+def test_a_copy_on_the_device_is_on_the_device() -> None:
+    with rehearse("cuda"):
+        there = torch.ones(2, device="cuda")
+        copied = there.to("cuda", copy=True)
+
+        assert copied.device.type == "cuda"
+        assert copied.data_ptr() != there.data_ptr()

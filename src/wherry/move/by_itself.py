@@ -20,7 +20,7 @@ from torch import Tensor
 from wherry.move import in_place, kinds
 from wherry.move.kinds import Role
 from wherry.move.tensors import Order, carry
-from wherry.move.walk import Skip, Walk
+from wherry.move.walk import Path, Skip, Walk
 
 
 def look_into(obj: Any, skip: Skip | None) -> Walk:
@@ -31,41 +31,67 @@ def look_into(obj: Any, skip: Skip | None) -> Walk:
 
 def is_there(look: Walk, order: Order) -> bool:
     """Whether all that is seen of an object is where it should be; not where nothing is seen."""
-    if any(role is not Role.MODULE for role, _ in look.found):
-        return False
-    tensors = [*look.tensors, *(tensor for _, module in look.found for tensor in in_place.tensors_of(module))]
+    tensors = list(look.tensors)
+    for role, inner in look.found:
+        if role is Role.MODULE:
+            tensors += in_place.tensors_of(inner)
+        elif role not in kinds.IN_PLACE:
+            return False
     return bool(tensors) and not any(map(order.concerns, tensors))
 
 
-def moved(obj: Any, look: Walk, order: Order, changed: Mapping[int, Any]) -> Any:
+def moved(obj: Any, look: Walk, order: Order, changed: Mapping[int, Any], copies: dict[int, Any]) -> Any:
     """What the `.to` of a twin of an object makes.
 
     Args:
         obj: The object.
         look: What is seen in it.
         order: Where to, and as what.
-        changed: What has moved otherwise, by identity: the same tensor is to be the same object here.
+        changed: What takes the place of what otherwise, by identity: the same tensor is to be the same object here.
+        copies: With order.copy, what was copied deeply: the memo of `copy.deepcopy`, for all objects of a movement.
     """
     if look.root is not obj:  # made in C, or in a way that is not ours to repeat
         return _result(_copied(obj), order)
-    memo = _stand_ins(look, order)
+    memo = _stand_ins(look, order, changed, copies)
     twin = look.rebuilt(memo, all_new=True)
+    places = look.places()
+    held = {path: look.part(place) for path, place in places.items()}  # before `.to` changes anything
     result = _result(twin, order)
     kind = kinds.parts_of(type(result))
-    if kind is None:
-        return result
-    after = Walk(result, kind=kind, skip=look.skip, through=True)
+    return result if kind is None else _tied(result, Walk(result, kind=kind, through=True), look, held, changed)
+
+
+def _tied(
+    result: Any,
+    after: Walk,
+    look: Walk,
+    held: Mapping[Path, Any],
+    changed: Mapping[int, Any],
+) -> Any:
+    """The result with what was one tensor as one tensor, and what was to be skipped as it was."""
     again: dict[int, Any] = {}
-    if len(after.tensors) == len(look.tensors):
-        first: dict[int, Any] = {}
-        for before, now in zip(look.tensors, after.tensors, strict=True):
-            if now.device == order.device and now.shape == before.shape:
-                one = changed[id(before)] if id(before) in changed else first.setdefault(id(before), now)
-                if one is not now:
-                    again[id(now)] = one
-    if after.take_skipped_from(look):
-        return after.rebuilt(again, all_new=True)
-    return after.rebuilt(again) if again else result
+    first: dict[int, Any] = {}
+    places = after.places()
+    for path, before in held.items():
+        now = after.part(places[path]) if path in places else None
+        if isinstance(before, Tensor) and isinstance(now, Tensor):
+            one = changed[id(before)] if id(before) in changed else first.setdefault(id(before), now)
+            if one is not now and _are_alike(now, one):
+                again[id(now)] = one
+    where = {place: path for path, place in look.places().items()}
+    any_skipped = False
+    for place, value in look.skipped():
+        path = where.get(place)
+        if path in places:
+            after.keep(places[path], value)
+            any_skipped = True
+    return after.rebuilt(again, all_new=any_skipped) if again or any_skipped else result
+
+
+def _are_alike(now: Tensor, one: Tensor) -> bool:
+    """Whether `.to` did nothing to a tensor but move it, so that another copy of it will do."""
+    alike = (now.device, now.dtype, now.shape) == (one.device, one.dtype, one.shape)
+    return alike and (now.is_meta or now.layout is not torch.strided or bool(torch.equal(now, one)))
 
 
 def _result(twin: Any, order: Order) -> Any:
@@ -82,7 +108,7 @@ def _copied(obj: Any) -> Any:
     )
 
 
-def _stand_ins(look: Walk, order: Order) -> dict[int, Any]:
+def _stand_ins(look: Walk, order: Order, changed: Mapping[int, Any], copies: dict[int, Any]) -> dict[int, Any]:
     """What the twin holds instead: tensors of the dtype that is wanted, copies if copies are, else aliases."""
     memo: dict[int, Any] = {}
     for device in {tensor.device for tensor in look.tensors}:
@@ -94,7 +120,7 @@ def _stand_ins(look: Walk, order: Order) -> dict[int, Any]:
     if order.copy:
         for role, inner in look.found:
             if role is not Role.MOVER:
-                memo[id(inner)] = copy.deepcopy(inner, dict(memo))
+                memo[id(inner)] = changed[id(inner)] if id(inner) in changed else copy.deepcopy(inner, copies)
     return memo
 
 

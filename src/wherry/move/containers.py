@@ -318,6 +318,8 @@ class ObjectKind(Kind):
         return []
 
     def shell(self, obj: Any) -> Any:
+        if not _attributes(obj):
+            return obj  # nothing that one could tell from another: the end of an iterator, a lock, a descriptor
         if hasattr(self.cls, "__del__"):  # it may own a file, which the twin's end would close
             raise TypeError(f"a {self.cls.__qualname__} has a __del__, which would run for its twin as well")
         return self.base.__new__(self.cls)

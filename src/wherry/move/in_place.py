@@ -18,8 +18,8 @@ torch/amp/grad_scaler.py (torch 2.6 to 2.14).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,12 +43,14 @@ class Entry:
         key: Its key.
         value: What is there now.
         text: How it is written after the object: ".state[p]['exp_avg']".
+        counts: Whether it is a number, or settings, whose dtype is not that of parameters.
     """
 
     holder: Any
     key: Any
     value: Any
     text: str
+    counts: bool = False
 
 
 def entries_of(role: Role, obj: Any, device: torch.device) -> Iterator[Entry]:
@@ -61,7 +63,7 @@ def entries_of(role: Role, obj: Any, device: torch.device) -> Iterator[Entry]:
         left = ()
     for name, value in own.items():
         if name not in left and not _is_number(value, device):
-            yield Entry(own, name, value, f".{name}")
+            yield Entry(own, name, value, f".{name}", counts=role is not Role.OPTIMIZER)
 
 
 def parameters_of(optimizer: Any) -> Iterator[Tensor]:
@@ -78,14 +80,15 @@ def _of_optimizer(optimizer: Any, device: torch.device) -> Iterator[Entry]:
             on_device.update(map(id, group["params"]))
         for key, value in group.items():
             if key != "params" and (counts or not _is_number(value, device)):
-                yield Entry(group, key, value, f".param_groups[{number}][{key!r}]")
+                yield Entry(group, key, value, f".param_groups[{number}][{key!r}]", counts=True)
     for param, state in optimizer.state.items():
         if not isinstance(state, dict):
             yield Entry(optimizer.state, param, state, ".state[p]")
             continue
         for key, value in state.items():
             if key != "step" or id(param) in on_device or not _is_number(value, device):
-                yield Entry(state, key, value, f".state[p][{key!r}]")
+                counts = key == "step" or (isinstance(value, Tensor) and value.dim() == 0 and param.dim() > 0)
+                yield Entry(state, key, value, f".state[p][{key!r}]", counts=counts)
 
 
 def _is_number(value: Any, device: torch.device) -> bool:
@@ -104,13 +107,18 @@ def tensors_of(module: Module) -> Iterator[Tensor]:
 
 def always_asked(module: Module) -> bool:
     """Whether a class in it has a say in how it moves, so that it may have to move though nothing of it is seen."""
-    if type(module).to is not Module.to and next(tensors_of(module), None) is None:
+    if has_own_to(module) and next(tensors_of(module), None) is None:
         return True
     return any(
         type(part)._apply is not Module._apply  # noqa: SLF001 - whether it is overridden
         and not type(part).__module__.startswith("torch.nn.")
         for part in module.modules()
     )
+
+
+def has_own_to(module: Module) -> bool:
+    """Whether a module's class, or the module itself, has a `to` of its own."""
+    return type(module).to is not Module.to or "to" in vars(module)
 
 
 @dataclass(slots=True)
@@ -126,7 +134,7 @@ class Before:
         """Look at a module."""
         before = cls()
         for part in module.modules():
-            if type(part)._apply is not Module._apply:  # noqa: SLF001 - then it may change what it likes
+            if type(part)._apply is not Module._apply or has_own_to(part):  # noqa: SLF001 - it may change what it likes
                 before.attributes.append((vars(part), dict(vars(part))))
             for registry in (part._parameters, part._buffers):  # noqa: SLF001 - they are what is exchanged
                 before.registries.append((registry, dict(registry.items())))
@@ -154,8 +162,11 @@ class Before:
             own.clear()
             own.update(attributes)
         for registry, items in self.registries:
-            for name, value in items.items():
-                if registry[name] is not value:
+            if isinstance(registry, dict):
+                registry.clear()
+                registry.update(items)
+            else:  # of a scripted module, in C++
+                for name, value in items.items():
                     registry[name] = value
         for param, data, grad, grad_data in self.params:
             param.grad = None
@@ -168,51 +179,40 @@ class Before:
 def commit(
     modules: list[Module],
     loose: list[Tensor],
-    entries: list[Entry],
     *,
     new: dict[int, Any],
     replacement: Callable[[Tensor], Tensor],
     to: Callable[[Module], object],
 ) -> None:
-    """Put copies where the originals were.
+    """Put copies where the originals were. Whoever calls it puts them back should it fail.
 
     Args:
         modules: Those to move.
         loose: Parameters to move that are in none of them.
-        entries: Where an optimizer and its kin keep what moves.
         new: What takes the place of what, by identity. A parameter that stays the same object is not in it.
         replacement: The copy of a tensor of a module; the tensor itself if it stays.
-        to: Calls the `to` of a module whose class has one of its own.
+        to: Calls the `to` of a module that has one of its own.
 
     Raises:
-        Failed: a module raised. All are as they were.
+        Failed: a module raised.
     """
+    for param in loose:
+        if id(param) not in new:
+            _give_data(param, replacement)
     before = [Before.of(module) for module in modules]
-    before.append(Before.of_parameters(loose))
-    try:
-        for param in loose:
-            if id(param) not in new:
-                _give_data(param, replacement)
-        for module in modules:
-            try:
-                if type(module).to is Module.to:
-                    module._apply(replacement)  # noqa: SLF001 - what Module.to calls, and classes override
-                else:
-                    _by_own_to(module, replacement, to)
-            except Exception as err:
-                if isinstance(err, Failed):
-                    raise
-                raise Failed(module) from err
-        for module, was in zip(modules, before, strict=False):
-            if _put_parameters(was, new):
-                _let_them_notice(module)
-    except BaseException:
-        for was in reversed(before):
-            was.restore()
-        raise
-    for entry in entries:
-        if id(entry.value) in new:
-            entry.holder[entry.key] = new[id(entry.value)]
+    for module in modules:
+        try:
+            if has_own_to(module):
+                _by_own_to(module, replacement, to)
+            else:
+                module._apply(replacement)  # noqa: SLF001 - what Module.to calls, and classes override
+        except Exception as err:
+            if isinstance(err, Failed):
+                raise
+            raise Failed(module) from err
+    for module, was in zip(modules, before, strict=True):
+        if _put_parameters(was, new):
+            _let_them_notice(module)
 
 
 def _give_data(param: Tensor, replacement: Callable[[Tensor], Tensor]) -> None:
@@ -226,17 +226,19 @@ def _give_data(param: Tensor, replacement: Callable[[Tensor], Tensor]) -> None:
 
 def _by_own_to(module: Module, replacement: Callable[[Tensor], Tensor], to: Callable[[Module], object]) -> None:
     """Let a class's own `to` check and note what it wants, and do the copying for it."""
-    own = type(module)._apply  # noqa: SLF001 - what its `to` will call
+    own = module._apply  # noqa: SLF001 - what its `to` will call
+    already = vars(module).get("_apply")
 
     def _apply(_: object, *args: Any, **kwargs: Any) -> object:
-        return own(module, replacement, *args, **kwargs)
+        return own(replacement, *args, **kwargs)
 
     vars(module)["_apply"] = _apply
     try:
         to(module)
     finally:
-        with suppress(KeyError):
-            del vars(module)["_apply"]
+        vars(module).pop("_apply", None)
+        if already is not None:
+            vars(module)["_apply"] = already
 
 
 def _put_parameters(before: Before, new: dict[int, Any]) -> bool:
@@ -244,10 +246,10 @@ def _put_parameters(before: Before, new: dict[int, Any]) -> bool:
     any_put = False
     for registry, items in before.registries:
         for name, old in items.items():
-            copy = new.get(id(old))
-            if isinstance(old, torch.nn.Parameter) and copy is not None and registry[name] is not copy:
-                copy.grad = registry[name].grad
-                registry[name] = copy
+            ours = new.get(id(old))
+            if isinstance(old, torch.nn.Parameter) and ours is not None and registry[name] is not ours:
+                ours.grad = registry[name].grad
+                registry[name] = ours
                 any_put = True
     return any_put
 
@@ -272,25 +274,32 @@ def follow_parameters(optimizer: Any, new: dict[int, Any]) -> None:
         state.update(items)
 
 
+def copy_what_is_missing(obj: Any, twin: Any, memo: dict[int, Any]) -> None:
+    """Give the copy of an optimizer what `Optimizer.__getstate__` leaves out: attributes of the class that derives from it."""
+    for name, value in vars(obj).items():
+        if name not in vars(twin) and not callable(value):
+            vars(twin)[name] = copy.deepcopy(value, memo)
+
+
 def move_settings(scaler: Any, device: torch.device) -> None:
     """Let a GradScaler make its tensors on the device from now on: it keeps the device's name."""
     if device.type != "meta" and isinstance(getattr(scaler, "_device", None), str):
         vars(scaler)["_device"] = device.type
 
 
-def data_of(copy: Tensor) -> Tensor:
+def data_of(twin: Tensor) -> Tensor:
     """What `Module._apply` is to be handed of a copy: of a parameter the bare data, as `Tensor.to` would give."""
-    if is_lazy(copy):
-        return torch.empty(0, dtype=copy.dtype, device=copy.device)
-    if isinstance(copy, torch.nn.Parameter) and not dispatch.is_wrapper(copy):
+    if is_lazy(twin):
+        return torch.empty(0, dtype=twin.dtype, device=twin.device)
+    if isinstance(twin, torch.nn.Parameter) and not dispatch.is_wrapper(twin):
         with dispatch.without_functions():
-            return copy.detach()
-    return copy
+            return twin.detach()
+    return twin
 
 
-def keeps_its_object(param: Tensor, copy: Tensor) -> bool:
+def keeps_its_object(param: Tensor, twin: Tensor) -> bool:
     """Whether a parameter can take the data of its copy, and stay the object that it is."""
-    return dispatch.takes_data(param, copy)
+    return dispatch.takes_data(param, twin)
 
 
 # -- what hangs in a module without being registered
@@ -341,7 +350,7 @@ def may_move_itself(found: Found) -> bool:
     Of its methods torch calls the `_apply` of each module, and the `to` of the outermost.
     """
     modules = [owner for owner in found.owners if isinstance(owner, Module)]
-    if modules and type(modules[0]).to is not Module.to:
+    if modules and has_own_to(modules[0]):
         return True
     return any(type(module)._apply is not Module._apply for module in modules)  # noqa: SLF001 - whether it is overridden
 

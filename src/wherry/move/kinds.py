@@ -53,13 +53,15 @@ _BUILTIN: tuple[tuple[type, type[Kind]], ...] = (
     (functools.partial, containers.PartialKind),
 )
 _VIEWS = tuple(type(view) for d in ({}, collections.OrderedDict()) for view in (d.keys(), d.values(), d.items()))
-_IN_PLACE = {  # torch's own classes that move in place
+_CLASSES_IN_PLACE = {  # torch's own classes that move in place
     torch.nn.Module: Role.MODULE,
     torch.optim.Optimizer: Role.OPTIMIZER,
     torch.optim.lr_scheduler.LRScheduler: Role.SCHEDULER,
     torch.optim.lr_scheduler.ReduceLROnPlateau: Role.SCHEDULER,
     torch.amp.GradScaler: Role.SCALER,
 }
+
+IN_PLACE = frozenset(_CLASSES_IN_PLACE.values())
 
 _known: dict[type, Kind | Role] = {}
 _nodes = dispatch.pytree_nodes()
@@ -77,7 +79,7 @@ def kind_of(cls: type) -> Kind | Role:
         _registered = len(_nodes)
         _known.clear()
     found = _classify(cls)
-    if found not in _IN_PLACE.values():  # a parametrized module has a class of its own, which keeps it alive
+    if found not in IN_PLACE:  # a parametrized module has a class of its own, which keeps it alive
         _known[cls] = found
     return found
 
@@ -91,7 +93,7 @@ def _classify(cls: type) -> Kind | Role:
         return containers.PlainListKind(cls)
     if issubclass(cls, Tensor):
         return Role.TENSOR
-    for base, role in _IN_PLACE.items():
+    for base, role in _CLASSES_IN_PLACE.items():
         if issubclass(cls, base):
             return role
     if any(base.__module__ == "mlx.core" and base.__name__ == "array" for base in cls.__mro__):

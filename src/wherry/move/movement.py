@@ -64,12 +64,15 @@ class Movement:
         self.loose: list[Tensor] = []
         self.outside = set[int]()  # tensors that stand in the object itself
         self.entries: list[in_place.Entry] = []
-        self.movers: list[Any] = []
+        self.movers: list[tuple[Any, Walk]] = []  # objects with a `.to` of their own, and what is seen in them
         self.arrays: list[Any] = []
         self.with_attributes: list[Tensor] = []
         self.unreachable: list[tuple[torch.nn.Module, Stray]] = []  # strays that "move" cannot move
         self.self_moving: list[torch.nn.Module] = []  # with strays that their own classes may move
         self.before: list[in_place.Before] = []  # to be restored should anything fail
+        self.exchanged: list[tuple[Any, Any, Any]] = []  # as well
+        self.deep: dict[int, Any] = {}  # what was copied deeply
+        self._sorted = 0
         self.kept: list[Any] = []  # so that no identity is used twice
 
     def run(self) -> Any:
@@ -81,6 +84,8 @@ class Movement:
         try:
             return self._move()
         except BaseException:
+            for holder, key, value in reversed(self.exchanged):
+                holder[key] = value
             for before in reversed(self.before):
                 before.restore()
             raise
@@ -88,17 +93,24 @@ class Movement:
     def _move(self) -> Any:
         tensors = [*self.walk.tensors, *self.of_modules] if self.of_modules else self.walk.tensors
         giving = () if self.wish.copy else (*self.of_modules, *self.loose)
-        changed = self._carried(tensors, bare=frozenset(map(id, giving)))
+        params = frozenset(id(tensor) for tensor in giving if isinstance(tensor, torch.nn.Parameter))
+        changed = self._carried(tensors, bare=params)
         copies = changed
         if self.wish.copy and self.in_place:
             self._copy_in_place(changed)
         elif self.in_place:
-            # A parameter of a module stays the object that it is, wherever else it occurs.
             copies = dict(changed)
             for tensor in giving:
-                given = changed.get(id(tensor)) if isinstance(tensor, torch.nn.Parameter) else None
-                if given is not None and in_place.keeps_its_object(tensor, given):
-                    del changed[id(tensor)]
+                given = changed.get(id(tensor)) if id(tensor) in params else None
+                if given is None:
+                    continue
+                if in_place.keeps_its_object(tensor, given):
+                    del changed[id(tensor)]  # it stays the object that it is, wherever else it occurs
+                elif tensor.grad is not None:
+                    given.grad = changed.get(id(tensor.grad), tensor.grad)
+        self._warn_of_strays()  # before the last step: a warning may be an error
+        if not self.wish.copy:
+            self._commit(copies, changed)
         self._move_by_themselves(changed)
         self._from_arrays(changed)
         self._to_arrays(changed)
@@ -106,30 +118,45 @@ class Movement:
             twins = self.walk.twins(changed, all_new=self.wish.copy)
         except Exception as err:
             raise self._unmovable(self.walk.at, err) from err
-        new = {**changed, **twins} if self.in_place or self.with_attributes else twins
-        self._warn_of_strays()  # before the last step: a warning may be an error
-        if self.in_place and not self.wish.copy:
-            self._commit(copies, new)
-            self._warn_of_strays(after=True)
-        for tensor in self.with_attributes:
-            _move_attributes(vars(changed.get(id(tensor), tensor)), new)
+        if self.in_place or self.with_attributes:
+            self._finish({**changed, **twins}, changed)
         self._keep_until_copied(tensors)
         root = self.walk.root
         return twins.get(id(root), changed.get(id(root), root))
+
+    def _finish(self, new: dict[int, Any], changed: dict[int, Any]) -> None:
+        """Exchange what optimizers and attributes of tensors hold."""
+        if not self.wish.copy:
+            for entry in self.entries:
+                if id(entry.value) in new:
+                    entry.holder[entry.key] = new[id(entry.value)]
+                    self.exchanged.append((entry.holder, entry.key, entry.value))
+            for optimizer in self.optimizers:
+                in_place.follow_parameters(optimizer, new)
+        for obj in self.in_place:
+            if kinds.kind_of(type(obj)) is Role.SCALER:
+                in_place.move_settings(changed.get(id(obj), obj), self.order.device)
+        for tensor in self.with_attributes:
+            _move_attributes(vars(changed.get(id(tensor), tensor)), new)
+        self._warn_of_strays(after=True)
 
     # -- look
 
     def _sort(self) -> None:
         """Find out what there is, and what hangs in objects that move in place."""
         found = self.walk.found
-        if found:
+        if found and not self._sorted:
             self.outside.update(map(id, self.walk.tensors))
-        position = 0
-        while position < len(found):  # it grows: an optimizer may hold another
-            role, obj = found[position]
-            position += 1
+        while self._sorted < len(found):  # it grows: an optimizer may hold another
+            role, obj = found[self._sorted]
+            self._sorted += 1
             if role is Role.MOVER:
-                self.movers.append(obj)
+                look = by_itself.look_into(obj, self.walk.skip)
+                if self.wish.copy or not by_itself.is_there(look, self.order):
+                    self.movers.append((obj, look))
+                for inner in look.found:  # they move in place, as they would beside it
+                    if inner[0] in kinds.IN_PLACE:
+                        self.walk.take_in(*inner)
             elif role is Role.FOREIGN:
                 self.arrays.append(obj)
             else:
@@ -147,7 +174,10 @@ class Movement:
     def _take(self, owner: Any, entry: in_place.Entry) -> None:
         if self.walk.skip is None or not self.walk.skip(entry.key, entry.value):
             self.entries.append(entry)
+            count = len(self.walk.tensors)
             self.walk.add(entry.value, owner, entry.text)
+            if entry.counts:
+                self.order.counts.update(map(id, self.walk.tensors[count:]))
 
     def _hold_parameters(self) -> None:
         """An optimizer's parameters are the model's: as attributes of the optimizer they do not move.
@@ -181,6 +211,7 @@ class Movement:
             for name, value in vars(tensor).items():
                 if self.walk.skip is None or not self.walk.skip(name, value):
                     self.walk.add(value, tensor, f".{name}")
+        self._sort()  # an attribute may be a module
 
     def _take_strays(self, module: torch.nn.Module) -> None:
         if self.wish.strays == "error":
@@ -213,14 +244,14 @@ class Movement:
     def _refuse(self) -> None:
         """What cannot be done is said before anything is copied."""
         if self.wish.target.library is not None:
-            for obj in (*self.in_place, *self.movers):
+            for obj in (*self.in_place, *(obj for obj, _ in self.movers)):
                 reason = f"what a {type(obj).__name__} works with are tensors, no arrays of {self.wish.target.library}"
                 fix = "Move its state_dict()." if hasattr(obj, "state_dict") else "Move what is in it."
                 raise UnmovableLeaf(self._path(obj), str(self.wish.given), reason=reason, fix=fix)
         casts = self.order.casts
         if not casts:
             return
-        inside = [tensor for obj in self.movers for tensor in by_itself.look_into(obj, self.walk.skip).tensors]
+        inside = [tensor for _, look in self.movers for tensor in look.tensors]
         everything = (*self.walk.tensors, *self.of_modules, *inside)
         wide = [tensor for tensor in everything if self.order.wanted(tensor) in casts]
         if not wide:
@@ -268,24 +299,32 @@ class Movement:
 
     def _copy_in_place(self, changed: dict[int, Any]) -> None:
         """With copy=True: copies of modules and optimizers that hold the copies of their tensors."""
-        memo: dict[int, Any] = dict(changed)
+        self.deep.update(changed)
         for obj in self.in_place:
             try:
-                changed[id(obj)] = copy.deepcopy(obj, memo)
+                twin = copy.deepcopy(obj, self.deep)
+                if isinstance(obj, torch.nn.Module):
+                    self._see_to_scripted(twin)
+                else:
+                    in_place.copy_what_is_missing(obj, twin, self.deep)
             except Exception as err:
                 raise self._unmovable(obj, err) from err
+            changed[id(obj)] = twin
+
+    def _see_to_scripted(self, twin: torch.nn.Module) -> None:
+        """The copy of a scripted module is made in C++, which does not know of our copies."""
+
+        def replacement(tensor: Tensor) -> Tensor:
+            return in_place.data_of(carry([tensor], self.order, plain=False)[id(tensor)])
+
+        if any(tensor.device != self.order.device for tensor in in_place.tensors_of(twin)):
+            twin._apply(replacement)  # noqa: SLF001 - what Module.to calls
 
     def _move_by_themselves(self, changed: dict[int, Any]) -> None:
         """Objects with a `.to` of their own."""
-        for obj in self.movers:
-            look = by_itself.look_into(obj, self.walk.skip)
-            inside = [module for role, module in look.found if role is Role.MODULE]
-            if not self.wish.copy:
-                if by_itself.is_there(look, self.order):
-                    continue
-                self.before += map(in_place.Before.of, inside)
+        for obj, look in self.movers:
             try:
-                result = by_itself.moved(obj, look, self.order, changed)
+                result = by_itself.moved(obj, look, self.order, changed, self.deep)
             except Exception as err:
                 raise self._unmovable(obj, err) from err
             changed[id(obj)] = result
@@ -337,26 +376,24 @@ class Movement:
             for module in self.modules
             if in_place.always_asked(module) or any(id(tensor) in copies for tensor in in_place.tensors_of(module))
         ]
+        self.before = [in_place.Before.of_parameters(self.loose), *map(in_place.Before.of, asked)]
         try:
-            in_place.commit(asked, self.loose, self.entries, new=new, replacement=replacement, to=to)
+            in_place.commit(asked, self.loose, new=new, replacement=replacement, to=to)
         except Failed as failure:
             raise self._unmovable(failure.what, failure.__cause__) from failure.__cause__
-        for optimizer in self.optimizers:
-            in_place.follow_parameters(optimizer, new)
-        for obj in self.in_place:
-            if kinds.kind_of(type(obj)) is Role.SCALER:
-                in_place.move_settings(obj, self.order.device)
 
     def _warn_of_strays(self, *, after: bool = False) -> None:
         if self.wish.strays == "move" and not after:
             found = [stray for _, stray in self.unreachable]
-        elif self.wish.strays in ("warn", "move"):
+        elif after or self.wish.strays == "warn":
             modules = self.self_moving if after else self.modules
             found = [stray for module in modules for stray in self._strays(module, after=after)]
         else:
             return
         found = [stray for stray in found if stray.tensor.device.type != "meta"]
-        if found:
+        if self.wish.strays == "error" and found:
+            raise _stray_tensors(found, self.order.device)
+        if found and self.wish.strays != "ignore":
             error = _stray_tensors(found, self.order.device, movable=self.wish.strays == "warn" and not after)
             callsite.warn(str(error), UserWarning)
 
@@ -380,8 +417,7 @@ class Movement:
                 path = in_place.path_in(module, obj)
                 if path is not None:
                     return self.walk.path_to(module, root) + path
-        for mover in self.movers:
-            look = by_itself.look_into(mover, self.walk.skip)
+        for mover, look in self.movers:
             if obj is not mover and any(obj is tensor for tensor in look.tensors):
                 return look.path_to(obj, self.walk.path_to(mover, root))
         return self.walk.path_to(obj, root)

@@ -51,6 +51,7 @@ class Order:
         casts: The dtypes that the device lacks, and what takes their place.
         queues: Whether a copy from pinned memory may be queued on this device, so that the host runs ahead.
         copy: Whether what is already there is copied, too.
+        counts: The identities of tensors that keep their dtype whatever is asked for: step counters, scales, settings.
     """
 
     device: torch.device
@@ -58,6 +59,7 @@ class Order:
     casts: Mapping[torch.dtype, torch.dtype] = field(default_factory=dict[torch.dtype, torch.dtype])
     queues: bool = False
     copy: bool = False
+    counts: set[int] = field(default_factory=set[int])
 
     @property
     def is_plain(self) -> bool:
@@ -73,7 +75,9 @@ class Order:
     def wanted(self, tensor: Tensor) -> torch.dtype:
         """The dtype that it would have if the device had them all."""
         dtype = tensor.dtype
-        return self.dtype if self.dtype is not None and dtype.is_floating_point else dtype
+        if self.dtype is None or not dtype.is_floating_point or id(tensor) in self.counts:
+            return dtype
+        return self.dtype
 
     def concerns(self, tensor: Tensor) -> bool:
         """Whether anything is to be done with a tensor."""

@@ -10,16 +10,21 @@ The first look is what a batch costs that is already where it should be: a list 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from wherry.move.containers import ATOMS, Kind, step_text
+from wherry.move.containers import ATOMS, Attribute, Kind, step_text
 from wherry.move.kinds import Role, kind_of, parts_of
 
 _ONLY_TENSORS = {Tensor}
 _SHOWN = 5  # steps at either end of a path that is too long to be read
+
+
+Path = tuple[tuple[bool, object], ...]
+"""Steps from a container to a part of one in it: each an attribute, or not, and its name or key."""
 
 
 class Skip:
@@ -63,6 +68,7 @@ class Walk:
         self._others: list[tuple[int, int]] = []  # (container, another one that holds it)
         self._index: dict[int, int] = {}
         self._seen: set[int] = set()
+        self._refers = False  # whether there are weak references, which may lead back into the object
         self._kept: dict[int, dict[int, Any]] = {}  # container -> position -> what is skipped there
         if kind is None:
             self._take((root,), -1)
@@ -75,6 +81,12 @@ class Walk:
         self._named.setdefault(id(obj), (owner, text))
         self._take((obj,), -1)
         self._go()
+
+    def take_in(self, role: Role, obj: Any) -> None:
+        """Note an object of another role that was found elsewhere."""
+        if id(obj) not in self._seen:
+            self._seen.add(id(obj))
+            self.found.append((role, obj))
 
     def _go(self) -> None:
         objects, kinds, all_values, take = self._objects, self._kinds, self._values, self._take
@@ -114,7 +126,9 @@ class Walk:
             elif kind is Role.TENSOR:
                 self.plain = False
                 self.tensors.append(value)
-            elif kind is not Role.OPAQUE and id(value) not in self._seen:
+            elif kind is Role.OPAQUE:
+                self._refers = self._refers or cls is weakref.ref
+            elif id(value) not in self._seen:
                 self._seen.add(id(value))
                 self.found.append((kind, value))  # type: ignore[arg-type] # a role
 
@@ -132,12 +146,35 @@ class Walk:
         self._kept[position] = kept
         return [None if i in kept else value for i, value in enumerate(values)]
 
-    def take_skipped_from(self, other: Walk) -> bool:
-        """Let what the same object held before stand where it was skipped. False if nothing was, or it looks otherwise now."""
-        if not other._kept or other._kept.keys() != self._kept.keys():
-            return False
-        self._kept = other._kept
-        return True
+    def places(self) -> dict[Path, tuple[int, int]]:
+        """Where everything is, by the steps that lead there: the container and the position in it."""
+        paths: dict[int, Path] = {0: ()}
+        found: dict[Path, tuple[int, int]] = {}
+        for position, values in enumerate(self._values):
+            here = paths.get(position)
+            if here is None:
+                continue  # in what was added
+            for i, name in enumerate(self._kinds[position].names(self._objects[position])):
+                path = (*here, (isinstance(name, Attribute), name))
+                found[path] = (position, i)
+                inner = self._index.get(id(values[i]))
+                if inner is not None:
+                    paths.setdefault(inner, path)
+        return found
+
+    def part(self, place: tuple[int, int]) -> Any:
+        """What is at one of `places`."""
+        return self._values[place[0]][place[1]]
+
+    def skipped(self) -> Iterator[tuple[tuple[int, int], Any]]:
+        """What is left alone, with its place."""
+        for position, kept in self._kept.items():
+            for i, value in kept.items():
+                yield (position, i), value
+
+    def keep(self, place: tuple[int, int], value: Any) -> None:
+        """Let something stand at a place, whatever is there now, in the object that is put together."""
+        self._kept.setdefault(place[0], {})[place[1]] = value
 
     # -- the other object
 
@@ -155,7 +192,7 @@ class Walk:
 
     def twins(self, changed: Mapping[int, Any], *, all_new: bool = False) -> dict[int, Any]:
         """The new containers, by the identity of those whose place they take."""
-        if not self._others and not self._kept:
+        if not self._others and not self._kept and not self._refers:
             return self._twins_of_tree(changed, all_new)
         dirty = [True] * len(self._objects) if all_new else self._dirty(changed)
         new = dict(changed)
@@ -245,6 +282,10 @@ class Walk:
         exchanged = list(map(new.get, map(id, values), values))
         for i, value in self._kept.get(position, {}).items():
             exchanged[i] = value
+        if self._refers:
+            for i, value in enumerate(exchanged):
+                if type(value) is weakref.ref and id(value()) in new:
+                    exchanged[i] = weakref.ref(new[id(value())])
         return exchanged
 
     def _dirty(self, changed: Mapping[int, Any]) -> list[bool]:

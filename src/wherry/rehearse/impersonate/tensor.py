@@ -140,6 +140,8 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     place = mode.session.resolve(device, moving=True)
     here = settled(mode, self)
     if place is here or (place is HOST and here is PINNED):
+        if kwargs.get("copy") or rest[2:3] == (True,):
+            return relocate(mode, self, place, *rest[:2], **kwargs)  # a copy, which is told where it is
         return _to(self, None, *rest, **kwargs)
     if len(rest) == 3:  # copy, the last positional argument: a movement copies anyway
         rest = rest[:2]
