@@ -213,7 +213,9 @@ def test_a_scripted_module_is_copied_to_where_it_should_be(cuda: str) -> None:
     copied = move(scripted, cuda, copy=True)
 
     assert {place(weight) for weight in copied.parameters()} == {cuda}
+    assert all(weight.is_leaf and weight.requires_grad for weight in copied.parameters())
     assert {place(weight) for weight in scripted.parameters()} == {"cpu"}
+    assert copied(torch.ones(1, 2, device=cuda)).tolist() == scripted(torch.ones(1, 2)).tolist()
 
 
 def test_a_copied_optimizer_keeps_what_its_class_added(cuda: str) -> None:

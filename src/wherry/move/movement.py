@@ -302,23 +302,27 @@ class Movement:
         self.deep.update(changed)
         for obj in self.in_place:
             try:
-                twin = copy.deepcopy(obj, self.deep)
-                if isinstance(obj, torch.nn.Module):
-                    self._see_to_scripted(twin)
+                if isinstance(obj, torch.jit.ScriptModule):
+                    twin: Any = self._scripted_twin(obj)
                 else:
-                    in_place.copy_what_is_missing(obj, twin, self.deep)
+                    twin = copy.deepcopy(obj, self.deep)
+                    if not isinstance(obj, torch.nn.Module):
+                        in_place.copy_what_is_missing(obj, twin, self.deep)
             except Exception as err:
                 raise self._unmovable(obj, err) from err
             changed[id(obj)] = twin
 
-    def _see_to_scripted(self, twin: torch.nn.Module) -> None:
-        """The copy of a scripted module is made in C++, which does not know of our copies."""
+    def _scripted_twin(self, module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+        """A copy of a scripted module. It is made in C++, which knows nothing of our copies, and leaves no leaf a leaf."""
 
         def replacement(tensor: Tensor) -> Tensor:
-            return in_place.data_of(carry([tensor], self.order, plain=False)[id(tensor)])
+            return in_place.data_of(carry([tensor], self.order, plain=False).get(id(tensor), tensor))
 
-        if any(tensor.device != self.order.device for tensor in in_place.tensors_of(twin)):
-            twin._apply(replacement)  # noqa: SLF001 - what Module.to calls
+        with torch.no_grad():
+            twin = copy.deepcopy(module)
+        for param, old in zip(twin.parameters(), module.parameters(), strict=True):
+            param.requires_grad_(old.requires_grad)
+        return twin._apply(replacement)  # noqa: SLF001 - what Module.to calls
 
     def _move_by_themselves(self, changed: dict[int, Any]) -> None:
         """Objects with a `.to` of their own."""
