@@ -94,7 +94,9 @@ class Movement:
         tensors = [*self.walk.tensors, *self.of_modules] if self.of_modules else self.walk.tensors
         giving = () if self.wish.copy else (*self.of_modules, *self.loose)
         params = frozenset(id(tensor) for tensor in giving if isinstance(tensor, torch.nn.Parameter))
-        changed = self._carried(tensors, bare=params)
+        # Into MLX's memory there is a way from everywhere, without a copy on the host in between.
+        directly = self.wish.target.library == "mlx" and self.wish.dtype is None
+        changed = {} if directly else self._carried(tensors, bare=params)
         copies = changed
         if self.wish.copy and self.in_place:
             self._copy_in_place(changed)
@@ -249,6 +251,8 @@ class Movement:
                 fix = "Move its state_dict()." if hasattr(obj, "state_dict") else "Move what is in it."
                 raise UnmovableLeaf(self._path(obj), str(self.wish.given), reason=reason, fix=fix)
         casts = self.order.casts
+        if self.wish.target.library == "mlx" and any(tensor.dtype is torch.float64 for tensor in self.walk.tensors):
+            casts = {} if foreign.mlx_holds(torch.float64) else {torch.float64: torch.float32}
         if not casts:
             return
         inside = [tensor for _, look in self.movers for tensor in look.tensors]
@@ -257,16 +261,17 @@ class Movement:
         if not wide:
             return
         first, others = wide[0], len({id(tensor) for tensor in wide}) - 1
-        path, device = self._path(first), self.order.device
+        path, device = self._path(first), self.wish.target.library or str(self.order.device)
+        kind = device.partition(":")[0]
         was = self.order.wanted(first)
         becomes = casts[was]
         if self.wish.float64 == "error":
-            reason = f"{device.type} has no {_name(was)}"
+            reason = f"{kind} has no {_name(was)}"
             fix = f'Use {path}.to({becomes}) before, or move(..., float64="convert").'
-            raise UnmovableLeaf(path, str(device), reason=reason, fix=fix)
+            raise UnmovableLeaf(path, device, reason=reason, fix=fix)
         more = f" and {others} more" if others else ""
         callsite.warn(
-            f"{path}{more} became {_name(becomes)} on the way to {device}: {device.type} has no {_name(was)}. "
+            f"{path}{more} became {_name(becomes)} on the way to {device}: {kind} has no {_name(was)}. "
             f'Convert before to choose that yourself; move(..., float64="error") refuses.',
             UserWarning,
         )
