@@ -33,8 +33,10 @@ demo: $(STAMP)
 	$(BIN)/wherry run --on mps examples/digits.py --device mps
 	$(BIN)/wherry devices
 
+# First those that count every byte of a device: in a process of their own, where nobody else has left any.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m alone
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not alone'
 
 $(CUDA_STAMP): pyproject.toml constraints.txt scripts/cuda_wheel.py scripts/nvidia_stand_ins.py
 	$(PYTHON) scripts/cuda_wheel.py $(CUDA_VENV)

@@ -123,6 +123,7 @@ def test_views_share_a_storage_without_their_base(cuda: str) -> None:
     assert moved[1].tolist() == [4.0, 5.0, 6.0, 7.0]
 
 
+@pytest.mark.alone
 def test_a_storage_is_copied_once(cuda: str) -> None:
     x = torch.zeros(1024)
     gc.collect()

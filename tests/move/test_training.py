@@ -603,6 +603,7 @@ def test_a_full_device_leaves_everything_on_the_host(small: Rehearsal, untouched
     train(model, optimizer, range(2, 3))
 
 
+@pytest.mark.alone
 def test_a_full_device_is_as_empty_as_before(small: Rehearsal) -> None:
     gc.collect()
     before = torch.cuda.memory_allocated()

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from wherry.rehearse import Rehearsal, rehearse
 from wherry.units import GIB, MIB
 
+pytestmark = pytest.mark.alone  # counts every byte of a device
+
 IMPOSSIBLE = 2**43
 """Bytes that no host has: eight TiB. A request that reached the host's memory would end otherwise than expected."""
 

@@ -228,6 +228,7 @@ def test_what_was_looked_at_goes_when_its_last_name_goes(look: Any) -> None:
     assert [one() for one in gone] == [None, None, None]
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("_without_collector")
 def test_memory_of_the_device_is_free_at_once() -> None:
     with wherry.rehearse("cuda"):

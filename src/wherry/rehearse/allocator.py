@@ -17,6 +17,7 @@ from __future__ import annotations
 import gc
 import itertools
 import operator
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,19 +79,23 @@ def residents(place: Place) -> list[tuple[int, int]]:
     middle of building a tuple would find it shared with a list of ours, for which Python has no better word than
     SystemError. So nothing of ours may last longer than that call: an iterator that is not used up is in its own list.
     """
-    collects = gc.isenabled()
-    gc.disable()  # else the two passes could differ
-    try:
-        known = itertools.chain.from_iterable(map(gc.get_objects, (2, 1, 0)))
-        types = map(type, itertools.chain.from_iterable(map(gc.get_objects, (2, 1, 0))))
-        are_records = map(operator.is_, types, itertools.repeat(Resident))
-        no = itertools.repeat(False)
-        parts = (known, are_records), (known, no), (are_records, no)
-        found = list(itertools.chain.from_iterable(itertools.starmap(itertools.compress, parts)))
-    finally:
-        if collects:
-            gc.enable()
+    with _looking:  # or a second thread would take the collector for switched off, and leave it so
+        collects = gc.isenabled()
+        gc.disable()  # else the two passes could differ
+        try:
+            known = itertools.chain.from_iterable(map(gc.get_objects, (2, 1, 0)))
+            types = map(type, itertools.chain.from_iterable(map(gc.get_objects, (2, 1, 0))))
+            are_records = map(operator.is_, types, itertools.repeat(Resident))
+            no = itertools.repeat(False)
+            parts = (known, are_records), (known, no), (are_records, no)
+            found = list(itertools.chain.from_iterable(itertools.starmap(itertools.compress, parts)))
+        finally:
+            if collects:
+                gc.enable()
     return [(id(record), record[3]) for record in found if record[0] is place]
+
+
+_looking = threading.Lock()
 
 
 class Allocator:

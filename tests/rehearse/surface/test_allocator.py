@@ -19,6 +19,8 @@ from torch import Tensor
 from wherry.rehearse import Rehearsal, rehearse
 from wherry.units import GIB, MIB
 
+pytestmark = pytest.mark.alone  # counts every byte of a device
+
 HUGE = 8 * 1024 * GIB
 """No host has that much: a request that reached the host's memory would end otherwise than expected."""
 

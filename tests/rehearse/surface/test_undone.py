@@ -19,6 +19,8 @@ from wherry.rehearse import impersonate, rehearse
 from wherry.rehearse.impersonate import patches
 from wherry.storage import ATTRIBUTE, Resident
 
+pytestmark = pytest.mark.alone  # counts every byte of a device
+
 BACKENDS = ("cpu", "cuda", "rocm", "mps", "xpu")
 CYCLES = 1000
 
